@@ -439,6 +439,10 @@ class RayClusterStatus(StatusModel):
     """Name of the RayCluster."""
     dashboard_url: Text | None = Field(default=None, alias="dashboardURL")
     """URL of Ray's dashboard inside the cluster."""
+    runtime_image: ObjectName | None = None
+    """Image whose runtime the pods have, with runtime.injection Auto."""
+    verl_version: Annotated[str, Field(max_length=64)] | None = None
+    """Version of the verl that runs, once the run has reported it."""
 
 
 class RLJobStatus(StatusModel):

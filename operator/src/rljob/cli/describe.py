@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
+from rljob.cli.status import software
 from rljob.cli.unschedulable import node_sentences, scheduler_sentences
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import Diagnosis, Expected, StartReason, diagnose
@@ -92,7 +93,7 @@ Check = Callable[[World], Iterator[str]]
 def why(world: World) -> str:
     """Return the paragraph."""
     sentences = next(found for check in CHECKS if (found := list(check(world))))
-    return " ".join([_headline(world), *sentences, *_next_step(world)])
+    return " ".join([_headline(world), *sentences, *_next_step(world), *_software(world)])
 
 
 def _headline(world: World) -> str:
@@ -292,6 +293,13 @@ def _next_step(world: World) -> Iterator[str]:
     elif status.get("state") == State.STARTING and cluster is not None and not world.is_queued:
         subject = "If too few nodes have them, the attempt" if world.lacks_devices else "The attempt"
         yield f"{subject} fails unless it starts by {status['intent']['startDeadline']} (deadlines.startSeconds)."
+
+
+def _software(world: World) -> Iterator[str]:
+    """Report which injected runtime and which verl the cluster has."""
+    found = software(world.status.get("rayCluster") or {})
+    if found:
+        yield f"Its cluster has {found}."
 
 
 def _wanted_pods(world: World) -> int:

@@ -24,7 +24,7 @@ def describe(job: Mapping[str, Any]) -> str:
     if progress := status.get("progress"):
         sections.append(describe_progress(progress))
     if cluster := status.get("rayCluster"):
-        sections.append(f"RayCluster {cluster['name']}  {cluster.get('dashboardURL', '')}".rstrip())
+        sections.append(_cluster(cluster))
     if conditions := status.get("conditions"):
         sections.append(_conditions(conditions))
     if attempts := status.get("attempts"):
@@ -74,6 +74,19 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(lines)
+
+
+def software(cluster: Mapping[str, Any]) -> str:
+    """Return which injected runtime and which verl a cluster has; empty if neither is known."""
+    image, verl = cluster.get("runtimeImage"), cluster.get("verlVersion")
+    told = [f"the runtime of {image}"] if image else []
+    return " and ".join([*told, f"verl {verl}"] if verl else told)
+
+
+def _cluster(cluster: Mapping[str, Any]) -> str:
+    line = f"RayCluster {cluster['name']}  {cluster.get('dashboardURL', '')}".rstrip()
+    found = software(cluster)
+    return f"{line}\nwith {found}" if found else line
 
 
 def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:

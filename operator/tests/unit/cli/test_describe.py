@@ -80,6 +80,8 @@ def test_what_the_status_knows_is_not_looked_for() -> None:
     assert told(World(job(status=running))) == "It is running: step 12/40."
     reported = running | {"notes": ["3 of 5 prompts were left out"]}
     assert told(World(job(status=reported))).endswith("The run reported: 3 of 5 prompts were left out.")
+    made = running | {"rayCluster": {"name": CLUSTER, "runtimeImage": "operator:1", "verlVersion": "0.9.1"}}
+    assert told(World(job(status=made))).endswith("Its cluster has the runtime of operator:1 and verl 0.9.1.")
     assert told(World(job(status={"state": "Pending"}))) == "The status has no further detail."
     again = {
         "state": "Restarting",

@@ -75,6 +75,19 @@ def test_the_page_names_where_ended_attempts_are_written_down() -> None:
     assert page.endswith("records of ended attempts: configmap/sums-0a1b2-attempts")
 
 
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        ({"runtimeImage": "operator:1"}, "with the runtime of operator:1"),
+        ({"verlVersion": "0.9.1"}, "with verl 0.9.1"),
+        ({"runtimeImage": "operator:1", "verlVersion": "0.9.1"}, "with the runtime of operator:1 and verl 0.9.1"),
+    ],
+)
+def test_the_page_names_the_runtime_and_the_verl_of_the_cluster(found: dict[str, str], line: str) -> None:
+    status = JOB["status"] | {"rayCluster": JOB["status"]["rayCluster"] | found}
+    assert f"http://10.0.0.1:8265\n{line}\n\n" in describe(JOB | {"status": status})
+
+
 def test_a_job_that_nobody_looked_at_yet_is_unknown() -> None:
     assert describe({"metadata": {"name": "new"}}) == "default/new  Unknown"
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rljob.api.status import Attempt, ConditionType, RLJobStatus, State
 from rljob.core import times
+from rljob.core.attempts.start_advice import injected_image
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.status import bounded, document, is_true
 from rljob.render.evidence import entries
@@ -92,6 +93,7 @@ def _cluster(cluster: Manifest) -> Entry:
     return _filled(
         {
             "name": cluster["metadata"]["name"],
+            "runtimeImage": injected_image(cluster),
             "state": state.get("state"),
             "reason": _cut(state.get("reason")),
             "readyWorkerReplicas": state.get("readyWorkerReplicas"),

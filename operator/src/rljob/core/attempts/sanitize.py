@@ -6,6 +6,7 @@ The exporter runs beside the user's code: a wrong clock, a NaN or a step of 10^1
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,6 +15,7 @@ from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, Phase, Progress, Start
 
 STEP_MAX = 2_147_483_647
 BYTES_MAX = 2**63 - 1
+VERSION = re.compile(r"[0-9A-Za-z][ -~]{0,63}")
 STEP_SECONDS_MAX = 1e6
 """Eleven days: no step takes longer."""
 
@@ -40,6 +42,7 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         checkpoint_seconds=_positive(answer.checkpoint_seconds),
         start=_start(answer.start, now) if answer.phase is Phase.STARTING else None,
         notes=tuple(dict.fromkeys(bounded(note, NOTE_LIMIT) for note in answer.notes[:NOTES_MAX] if note)),
+        verl_version=answer.verl_version if VERSION.fullmatch(answer.verl_version) else "",
         checkpoint_bytes=size if size is not None and 0 <= size <= BYTES_MAX else None,
     )
 

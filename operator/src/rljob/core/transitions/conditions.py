@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
 from rljob.core import status
+from rljob.core.attempts.start_advice import injected_image
 from rljob.core.context import Context
 from rljob.core.manifest_facts import intended_cluster
 from rljob.core.plan import EventNote, EventType, Plan
@@ -51,10 +52,13 @@ def with_cluster(context: Context, current: RLJobStatus) -> RLJobStatus:
     block, name = context.reserved_ports, intent.cluster_name
     port = DASHBOARD_PORT if block is None else block.dashboard
     url = f"http://{name}-head-svc.{context.job.namespace}.svc:{port}"
+    known = current.ray_cluster
+    verl = known.verl_version if known is not None and known.name == name else None
+    found = RayClusterStatus(name=name, dashboard_url=url, runtime_image=injected_image(cluster), verl_version=verl)
     return current.model_copy(
         update={
             "intent": intent.model_copy(update={"cluster_uid": cluster["metadata"]["uid"]}),
-            "ray_cluster": RayClusterStatus(name=name, dashboard_url=url),
+            "ray_cluster": found,
         }
     )
 

@@ -22,10 +22,19 @@ def with_progress(context: Context) -> RLJobStatus:
     if answer is None:
         return context.status
     current = context.status.model_copy(update={"notes": [*context.status.notes, *new_notes(context, answer)]})
+    current = _with_verl(current, answer)
     # A run that only evaluates has a score and no step.
     if answer.step == 0 and answer.reward is None:
         return current
     return _with_checkpoint(context, _with_figures(context, current, answer), answer)
+
+
+def _with_verl(current: RLJobStatus, answer: Answer) -> RLJobStatus:
+    """Return the status with the verl that runs, which the image alone does not tell if one is injected."""
+    cluster = current.ray_cluster
+    if cluster is None or not answer.verl_version:
+        return current
+    return current.model_copy(update={"ray_cluster": cluster.model_copy(update={"verl_version": answer.verl_version})})
 
 
 def new_notes(context: Context, answer: Answer) -> tuple[str, ...]:

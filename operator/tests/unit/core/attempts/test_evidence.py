@@ -9,6 +9,7 @@ from builders import CLUSTER_NAME, Json, cluster, pod, status_finished, status_t
 from rljob.api.status import RLJobStatus
 from rljob.core.attempts.evidence import PODS_MAX, TEXT_BYTES, WARNINGS_MAX, evidence_of
 from rljob.core.observed import UNSEEN, Manifest, Unseen
+from rljob.render import labels
 
 ENDED = RLJobStatus.model_validate(status_finished())
 TRAINED = RLJobStatus.model_validate(status_training())
@@ -48,6 +49,12 @@ def test_the_cluster_says_what_kuberay_said_of_it() -> None:
     told = entry(ray_cluster=found)["rayCluster"]
     assert (told["name"], told["state"], told["readyWorkerReplicas"]) == (CLUSTER_NAME, "failed", 0)
     assert len(told["reason"].encode()) <= TEXT_BYTES
+
+
+def test_the_cluster_says_whose_runtime_it_had() -> None:
+    found = cluster(annotations={labels.RUNTIME_IMAGE: "operator:1"})
+    assert entry(ray_cluster=found)["rayCluster"]["runtimeImage"] == "operator:1"
+    assert "runtimeImage" not in entry(ray_cluster=cluster(annotations={}))["rayCluster"]
 
 
 def test_of_a_healthy_pod_its_name_and_node_are_kept() -> None:

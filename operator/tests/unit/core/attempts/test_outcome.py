@@ -57,7 +57,15 @@ def test_of_a_long_log_the_end_is_kept() -> None:
 
 def test_a_plausible_answer_stays_as_it_is() -> None:
     saved = {"checkpoint_step": 5, "checkpoint_time": NOW.timestamp(), "checkpoint_seconds": 0.0, "checkpoint_bytes": 9}
-    told = answer({"step_seconds": 4.0, "median_step_seconds": 4.5, "median_rollout_seconds": 3.5} | saved)
+    told = answer(
+        {
+            "step_seconds": 4.0,
+            "median_step_seconds": 4.5,
+            "median_rollout_seconds": 3.5,
+            "verl_version": "0.9.1 (injected)",
+        }
+        | saved
+    )
     assert plausible(told, NOW) == told
     assert plausible(answer(), NOW) == answer()
 
@@ -73,9 +81,11 @@ def test_a_plausible_answer_stays_as_it_is() -> None:
         {"checkpoint_seconds": -1.0},
         {"checkpoint_bytes": -1},
         {"checkpoint_bytes": 2**63},
+        {"verl_version": "0.9.1\n"},
+        {"verl_version": "1" * 65},
     ],
 )
-def test_a_figure_that_cannot_be_true_is_as_if_not_said(lie: dict[str, float]) -> None:
+def test_a_figure_that_cannot_be_true_is_as_if_not_said(lie: dict[str, float | str]) -> None:
     assert plausible(answer(lie), NOW) == answer()
     assert plausible(answer({"resumed_from_step": -3}), NOW).resumed_from_step == 0
 

@@ -62,6 +62,18 @@ def test_a_lost_head_ends_the_attempt_as_lost(head: Json | None, word: str) -> N
     assert word in str(status.message)
 
 
+def test_the_verl_that_runs_is_in_the_status_of_the_cluster() -> None:
+    told = training(6, 100, verl_version="0.9.1")
+    without = {name: value for name, value in status_training().items() if name != "rayCluster"}
+    assert wrote(decide(replace(told, job=job(status=without)), seconds=101)).ray_cluster is None
+    first = decide(told, seconds=101)
+    silent = decide(replace(training(7, 200), job=job(status=status_after(first))), seconds=201)
+    for plan in (first, silent):
+        found = wrote(plan).ray_cluster
+        assert found is not None
+        assert found.verl_version == "0.9.1"
+
+
 def killed(reason: str = "OOMKilled", **ended: object) -> Observed:
     """Return a head whose Ray was killed, while its exporter still reports that the driver is gone."""
     died = pod(containerStatuses=[{"name": "ray-head", "state": {"terminated": {"reason": reason, "exitCode": 137}}}])

@@ -33,7 +33,8 @@ from rljob.core import times
 from rljob.core.manifest_facts import cluster_is_ready, pod_is_ready
 from rljob.core.observed import UNSEEN, KubeRayWork, Manifest, Observed, Unseen
 from rljob.core.plan import CreateObject, CreateToken, DeleteObject, Plan
-from rljob.render import configmap
+from rljob.render import configmap, labels
+from rljob.render.accelerator_table import OPERATOR_IMAGE
 from rljob_runtime.contract import Phase, Progress
 
 
@@ -139,6 +140,22 @@ def test_on_the_nodes_network_the_dashboard_is_at_the_port_of_the_block() -> Non
     told = wrote(decide(seen(job(spec, status), **READY | {"snapshot": snapshot(spec)})))
     assert told.ray_cluster is not None
     assert told.ray_cluster.dashboard_url == f"http://{CLUSTER_NAME}-head-svc.team.svc:20001"
+
+
+@pytest.mark.parametrize(("image", "verl"), [(OPERATOR_IMAGE, "0.9.1"), (None, None)])
+def test_the_runtime_of_the_cluster_is_written_down_and_its_verl_is_kept(image: str | None, verl: str | None) -> None:
+    marks = {} if image is None else {labels.RUNTIME_IMAGE: image}
+    status = status_initialized() | {"rayCluster": {"name": CLUSTER_NAME} | ({"verlVersion": verl} if verl else {})}
+    told = wrote(decide(seen(job(status=status), **READY | {"clusters": (cluster(ready=1, annotations=marks),)})))
+    assert told.ray_cluster is not None
+    assert (told.ray_cluster.runtime_image, told.ray_cluster.verl_version) == (image, verl)
+
+
+def test_the_verl_of_an_earlier_cluster_is_not_that_of_the_next() -> None:
+    status = status_initialized() | {"rayCluster": {"name": "sums-0a1b2-0", "verlVersion": "0.8.0"}}
+    told = wrote(decide(seen(job(status=status), **READY)))
+    assert told.ray_cluster is not None
+    assert told.ray_cluster.verl_version is None
 
 
 def test_a_cluster_that_is_there_is_no_news() -> None:
