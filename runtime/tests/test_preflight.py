@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rljob_runtime.contract import ExitCode, Outcome, Phase, Progress
+from rljob_runtime.contract import RUNTIME_VERSION, ExitCode, Outcome, Phase, Progress
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.preflight import missing_here, read_attempt, read_job
 from rljob_runtime.ray_cluster import head_lock
@@ -82,6 +83,15 @@ def test_an_absent_config_may_come_later_but_a_broken_one_never_works(environ: d
         read_job(environ)
     assert (broken.value.code, broken.value.reason) == (ExitCode.BAD_CONFIG, "ConfigInvalid")
     assert (absent.value.code, absent.value.reason) == (ExitCode.ENVIRONMENT, "ConfigUnreadable")
+
+
+def test_a_config_of_another_release_names_the_version_of_this_runtime(
+    environ: dict[str, str], make_job: MakeJob
+) -> None:
+    document = json.loads(make_job().to_json()) | {"fieldOfALaterRelease": 1}
+    Path(environ["RLJOB_CONFIG"]).write_text(json.dumps(document))
+    with pytest.raises(RefusedError, match=f"fieldOfALaterRelease.*this runtime is rljob-runtime {RUNTIME_VERSION}"):
+        read_job(environ)
 
 
 def test_each_node_lists_what_it_lacks(tmp_path: Path) -> None:

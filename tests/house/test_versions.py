@@ -1,11 +1,13 @@
 """`rljob --version` names the versions that the runtime images lock."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from rljob.launchers import LAUNCHER
+from rljob_runtime.contract import RUNTIME_VERSION
 from scripts import ascend_image
 from scripts.megatron_names import MEGATRON, MINDSPEED
 
@@ -29,3 +31,8 @@ def test_the_rest_is_that_of_the_ascend_image() -> None:
     own = {"CANN": ascend_image.CANN, "Megatron-LM": MEGATRON.branch, "MindSpeed": MINDSPEED.branch}
     assert {name: LAUNCHER.versions[name] for name in own} == own
     assert set(LAUNCHER.versions) == {*own, *LOCKS}
+
+
+def test_the_runtime_reports_the_version_of_its_distribution() -> None:
+    project = tomllib.loads((ROOT / "runtime/pyproject.toml").read_text())["project"]
+    assert project["version"] == RUNTIME_VERSION

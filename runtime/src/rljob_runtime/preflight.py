@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime.contract import (
+    RUNTIME_VERSION,
     AttemptVariable,
     ContractError,
     ExitCode,
@@ -68,7 +69,8 @@ def read_job(environ: Mapping[str, str]) -> JobConfig:
     except OSError as error:
         raise RefusedError(ExitCode.ENVIRONMENT, "ConfigUnreadable", f"{path}: {error.strerror}") from error
     except ContractError as error:
-        raise RefusedError(ExitCode.BAD_CONFIG, "ConfigInvalid", f"{path}: {error}") from error
+        message = f"{path}: {error}; this runtime is rljob-runtime {RUNTIME_VERSION}"
+        raise RefusedError(ExitCode.BAD_CONFIG, "ConfigInvalid", message) from error
     wanted = _variable(environ, AttemptVariable.JOB_DIGEST)
     if job.digest() != wanted:
         raise RefusedError(

@@ -86,6 +86,9 @@ class Reason(enum.StrEnum):
     CONTAINER_CANNOT_START = "ContainerCannotStart"
     """A container of the cluster ended in the same way several times before its pod was ready, and every further pod
     would repeat it: the image or a command is wrong. The message has exit code and last lines."""
+    RUNTIME_MISMATCH = "RuntimeMismatch"
+    """The runtime in the image is of another release than the operator and does not know its job.json. The message
+    names the image, the versions and the fix."""
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
     """deadlines.activeSeconds passed."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"

@@ -22,6 +22,7 @@ from rljob_runtime.contract.command import (
 from rljob_runtime.contract.exit_codes import ExitCode, Outcome
 from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
+    RUNTIME_VERSION,
     JobConfig,
     LogRule,
     MinimumVersion,
@@ -66,6 +67,7 @@ __all__ = [
     "INJECTED_FOLDER",
     "NOTES_MAX",
     "NOTE_LIMIT",
+    "RUNTIME_VERSION",
     "STALL_SECONDS",
     "AttemptVariable",
     "CheckResult",

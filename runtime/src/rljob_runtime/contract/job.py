@@ -13,6 +13,8 @@ from rljob_runtime.contract import codec
 from rljob_runtime.contract.command import CommandConfig
 
 CONTRACT_VERSION = 1
+RUNTIME_VERSION = "0.1.0"
+"""Version of this distribution, for messages about an image whose runtime does not fit the operator."""
 
 OverrideScalar = str | int | float | bool | None
 OverrideValue = OverrideScalar | list[OverrideScalar] | dict[str, OverrideScalar]

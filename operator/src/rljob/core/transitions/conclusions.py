@@ -23,6 +23,8 @@ from rljob.api.status import (
 from rljob.core import status, times
 from rljob.core.attempts.classify import Action, Failure, Verdict, classify, judge, with_doubt, with_node_faults
 from rljob.core.attempts.evidence import killed_pods
+from rljob.core.attempts.runtime_mismatch import with_image_named
+from rljob.core.attempts.start_advice import injected_image
 from rljob.core.context import Context
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan
@@ -106,6 +108,8 @@ def _understood(context: Context, outcome: Outcome) -> Failure:
         else ()
     )
     failure = with_node_faults(classify(outcome, _pods(context), killed), node_faults)
+    if context.frozen_spec is not None:
+        failure = with_image_named(failure, context.frozen_spec.runtime, injected_image(context.cluster))
     if failure.node is None and failure.reason == Reason.HEAD_LOST:
         return replace(failure, node=context.intent.head_node)
     return failure
