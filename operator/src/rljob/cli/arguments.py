@@ -153,6 +153,12 @@ def _add_file_commands(commands: Commands[Parser]) -> None:
     show.add_argument(
         "--uid", default=STAND_IN_UID, help="UID of the RLJob, from which the names of its objects are derived"
     )
+    show.add_argument(
+        "--runtime-image",
+        metavar="IMAGE",
+        help="image whose runtime is injected into jobs with runtime.injection Auto; default: with --cluster, that of "
+        "the installed operator",
+    )
     why = _file_command(
         commands,
         "explain",

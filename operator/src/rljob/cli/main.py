@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob.api.training import MemoryCheck
-from rljob.cli import kubectl, quota, start, usage
+from rljob.cli import kubectl, quota, runtime_image, start, usage
 from rljob.cli.arguments import parse, split_name
 from rljob.cli.describe import World, why
 from rljob.cli.diff import Changes, against_file, against_job
@@ -109,16 +109,26 @@ def _verdict(job: JobManifest, checked: Checked) -> dict[str, Any]:
 
 
 def _render(chosen: argparse.Namespace) -> int:
+    image = chosen.runtime_image or (runtime_image.installed(chosen.context) if chosen.cluster else None)
+    if image is not None:
+        chosen.accelerators = chosen.accelerators.with_operator_image(image)
     judged = _valid(chosen)
     if judged is None:
         return FAILED
+    specs = [(job, checked.spec) for job, checked in judged if checked.spec is not None]
     made = [
-        render(JobIdentity(job.namespace, job.name, chosen.uid), checked.spec, chosen.part, LAUNCHER)
-        for job, checked in judged
-        if checked.spec is not None
+        render(JobIdentity(job.namespace, job.name, chosen.uid), spec, chosen.part, LAUNCHER) for job, spec in specs
     ]
-    documents = [document for each in made for document in each.documents]
-    print(data_page(documents, chosen.output) if chosen.output == JSON else "\n---\n".join(each.page for each in made))
+    # job.json names no image.
+    told = image is not None or chosen.part == "job"
+    note = "" if told else runtime_image.note((spec for _, spec in specs), cluster=chosen.cluster)
+    if chosen.output == JSON:
+        if note:
+            print(f"rljob: note: {note}", file=sys.stderr)
+        print(data_page([document for each in made for document in each.documents], chosen.output))
+    else:
+        head = f"# {note}\n" if note else ""
+        print(head + "\n---\n".join(each.page for each in made))
     return 0
 
 

@@ -1,0 +1,42 @@
+"""The image whose runtime is injected, for commands that render: stated, or that of the installed operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.cli import kubectl
+from rljob.core.observed import Manifest
+
+SELECTOR = "app.kubernetes.io/part-of=rljob,app.kubernetes.io/component=operator"
+"""Labels of the operator's Deployment (charts/rljob-operator/templates/_helpers.tpl)."""
+OPTION = "--runtime-image="
+
+
+def installed(context: str | None) -> str | None:
+    """Return the image that the operators of the cluster inject; None if they may not be read or do not agree."""
+    place = kubectl.Place(context=context)
+    found = kubectl.list_readable("deployments.apps", place, kubectl.EVERYWHERE, "--selector", SELECTOR)
+    images = set(_images(found or ()))
+    return images.pop() if len(images) == 1 else None
+
+
+def note(specs: Iterable[RLJobSpec], *, cluster: bool) -> str:
+    """Return what to say about an image that was neither stated nor found; empty if no job needs it."""
+    image = next((spec.runtime.injected_image for spec in specs if spec.runtime.injected_image), None)
+    if image is None:
+        return ""
+    fix = (
+        "no single operator with an image was found in the cluster; state it by --runtime-image"
+        if cluster
+        else "state it by --runtime-image, or read it from the cluster by --cluster"
+    )
+    return f"{image} is the default of the operator's image, whose runtime is injected: {fix}"
+
+
+def _images(deployments: Iterable[Manifest]) -> Iterable[str]:
+    for deployment in deployments:
+        for container in deployment["spec"]["template"]["spec"]["containers"]:
+            for argument in container.get("args") or ():
+                if argument.startswith(OPTION):
+                    yield argument.removeprefix(OPTION)
