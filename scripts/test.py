@@ -71,7 +71,7 @@ FULL = (
     Stage(
         "image-contract",
         "build the contract driver's image",
-        (*CLUSTER, "image", "build", "contract"),
+        (*CLUSTER, "image", "build", "contract", "own-runtime"),
         15,
         lane="images",
     ),
@@ -107,7 +107,7 @@ FULL = (
     Stage(
         "load",
         "load the images of operator and contract driver into the node",
-        (*CLUSTER, "image", "load", "operator", "contract"),
+        (*CLUSTER, "image", "load", "operator", "contract", "own-runtime"),
         10,
         after=("cluster", "image", "image-contract"),
     ),
@@ -145,7 +145,7 @@ FULL = (
     Stage(
         "product",
         "install the operator with its chart",
-        (PYTHON, "-m", "scripts.product", "operator", "contract"),
+        (PYTHON, "-m", "scripts.product", "operator", "contract", "own-runtime"),
         10,
         after=("load",),
         after_end_of=("chart-live", "contract"),
