@@ -36,7 +36,8 @@ STEPS = 36
 """The reward dips on its way: with 28 steps, the last five once fell 0.04 short of the threshold of test_training."""
 SAVE_EVERY = 5
 GRACE_SECONDS = 240
-FAULTS = ((4, recorded_run.lose_worker), (12, recorded_run.suspend))
+FAULTS = ((SAVE_EVERY + 1, recorded_run.lose_worker), (13, recorded_run.suspend))
+"""Each after a save, so that every attempt but the first loads one."""
 HASHES = "weight_hashes"
 """Module that records the weights of every save and load, and folder of its records on the volume."""
 SAVE_CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
