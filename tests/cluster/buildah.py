@@ -165,6 +165,22 @@ def prune(name: str, *, keep: str) -> None:
     _prune_steps()
 
 
+def prune_local(newest: str) -> None:
+    """Remove all but the newest images of the same name from buildah's store, such as those that others build on."""
+    name = newest.rpartition(":")[0]
+    listed = json.loads(_buildah(["images", "--filter", f"reference={name}", "--json"]) or "null") or []
+    by_age = sorted(listed, key=lambda item: item["created"])
+    for item in by_age[:-KEPT_IMAGES]:
+        # One that another image uses cannot be removed; a later pruning removes it.
+        subprocess.run(
+            [*_words(), "rmi", item["id"]],
+            env=_environment(),
+            capture_output=True,
+            timeout=SHORT_DEADLINE_SECONDS,
+            check=False,
+        )
+
+
 def _prune_steps() -> None:
     """Remove steps of old builds that no image of the project uses."""
     listed = json.loads(_buildah(["images", "--all", "--filter", "dangling=true", "--json"]) or "null") or []

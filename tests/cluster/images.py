@@ -247,6 +247,7 @@ def _build_local(recipe: Recipe) -> str:
         buildah.build(
             local, dockerfile=recipe.dockerfile, context=recipe.context, stage=recipe.stage, arguments=arguments
         )
+        buildah.prune_local(local)
     print(f"image  {recipe.tag}: built in {time.monotonic() - started:.1f} s", flush=True)
     return local
 
