@@ -126,6 +126,10 @@ fleet: venv ## 200 jobs of three teams on 80 simulated Ascend nodes under a real
 lock: venv ## resolve all requirements and write the hashed locks
 	@scripts/lock
 
+.PHONY: refresh-command-recipes
+refresh-command-recipes: venv ## read the flags of cann-recipes-train's scripts again, from a clone (RECIPES=path, COPIES=folder of files that it lacks)
+	@$(PY) -m scripts.command_recipes $(RECIPES) $(COPIES)
+
 .PHONY: refresh-recipes
 refresh-recipes: venv ## read the flags of verl's scripts for Ascend again, from a clone of its repository (VERL=path)
 	@$(PY) -m scripts.verl_scripts $(VERL)
