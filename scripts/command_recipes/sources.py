@@ -77,7 +77,8 @@ SOURCES = (
         f"{MINDSPEED}/internal/train_grpo_qwen3_30b_16die_dynamic_rl.sh",
         commit=DYNAMIC,
         before=(MINDSPEED_WRAPPER,),
-        transcribed=f"{TRANSCRIBED}; the script that starts Ray was read at commit 96b1ba2e0bb6, the only stored version",
+        transcribed=f"{TRANSCRIBED}; the script that starts Ray was rebuilt from the one of {COMMIT[:12]} and one line that "
+        "commit 96b1ba2e0bb6 adds",
         folder=MINDSPEED,
     ),
     Source(
