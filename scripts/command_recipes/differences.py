@@ -1,4 +1,4 @@
-"""What a manifest sets differently from its script, each with the reason. Pure; `manifest` and the house test use it."""
+"""What a manifest sets differently from its script, each with the reason. Pure; the house test uses it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,24 @@ class Value:
 def flag_value(source: Source, key: str, text: str) -> Value:
     """Return what the manifest passes for a flag of the script."""
     tree = f"{TREE}/{source.started_in}"
+    if text == "your_sharded_weights":
+        return Value(f"{SHARED}/DeepSeek-V3-sharded", f"a placeholder in the script; {VOLUME}")
     if key.endswith(FILES):
-        name = "/".join(text.rstrip("/").rsplit("/", 2)[1:] if "parquet" in text else [text.rsplit("/", 1)[-1]])
-        return Value(f"{SHARED}/{name}", VOLUME)
-    if text.startswith("$PWD/outputs") or text.startswith("outputs/"):
+        parts = text.strip("['/]").split("/")
+        name = "/".join(parts[-2:] if "parquet" in text or "huggingface" in text else parts[-1:])
+        path = f"{SHARED}/{name.replace('to/', '')}"
+        return Value(f"['{path}']" if text.startswith("[") else path, VOLUME)
+    if key == "trainer.default_local_dir":
+        return Value("{checkpoints}", "checkpoint.path, which the launcher divides by attempts")
+    if key == "trainer.experiment_name" and source.name == "tool-agent-4b":
+        return Value("qwen3-4b_dapo", "the script appends the date; the job's name tells runs apart")
+    if ":8080/" in text:
+        return Value(text.replace(":8080/", ":9080/"), "port 8080 of a pod has Ray's metrics, so the sandbox uses 9080")
+    if text.startswith(("$PWD/outputs", "outputs/")):
         return Value(f"{SHARED}/outputs/{text.rsplit('/', 1)[-1]}", VOLUME)
     if text.startswith("$PWD"):
         return Value(text.replace("$PWD", tree), ABSOLUTE)
-    if key.endswith("custom_reward_function.path"):
+    if key.endswith(("custom_reward_function.path", "custom_cls.path", "tool_config_path")):
         return Value(f"{tree}/{text.removeprefix('./')}", ABSOLUTE)
     return Value(text)
 

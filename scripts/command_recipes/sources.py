@@ -17,6 +17,7 @@ CODE_RL = "agent_rl/qwen2_code_rl"
 TOOL_CALL = "agent_rl/qwen3_code_toolcall"
 QWEN3_WRAPPER = f"{QWEN3}/ray_start_npu.sh"
 QWEN3_ENV = f"{QWEN3}/internal/qwen3_235b_env.sh"
+RETOOL = "agent_rl/qwen3_tool_agent/verl/recipe/retool"
 MINDSPEED = "llm_rl/qwen3/verl-mindspeed"
 MINDSPEED_WRAPPER = f"{MINDSPEED}/ray_start_npu.sh"
 TRANSCRIBED = (
@@ -71,13 +72,17 @@ SOURCES = (
     _qwen3("qwen3-32b-dapo", "train_dapo_qwen3_32b_32die_true_weight", switches=False),
     _deepseek("deepseek-v3-grpo", "true_weight"),
     _deepseek("deepseek-v3-grpo-random", "random_init"),
-    Source("qwen2-5-1-5b-grpo", "llm_rl/qwen2_5/verl_npu_demo/run_qwen2_5_1_5b.sh"),
+    Source(
+        "qwen2-5-1-5b-grpo",
+        "llm_rl/qwen2_5/verl_npu_demo/run_qwen2_5_1_5b.sh",
+        folder="llm_rl/qwen2_5/verl_npu_demo/verl",
+    ),
     Source(
         "qwen3-30b-a3b-dynamic-drafts",
         f"{MINDSPEED}/internal/train_grpo_qwen3_30b_16die_dynamic_rl.sh",
         commit=DYNAMIC,
         before=(MINDSPEED_WRAPPER,),
-        transcribed=f"{TRANSCRIBED}; the script that starts Ray was rebuilt from the one of {COMMIT[:12]} and one line that "
+        transcribed=f"{TRANSCRIBED}; the script that starts Ray was rebuilt from {COMMIT[:12]} and the line that "
         "commit 96b1ba2e0bb6 adds",
         folder=MINDSPEED,
     ),
@@ -92,6 +97,6 @@ SOURCES = (
     Source("code-rl-4b", f"{CODE_RL}/run_code_rl_qwen3_4b.sh", given=SP),
     Source("code-rl-30b-a3b", f"{CODE_RL}/run_code_rl_qwen3_30b_a3b.sh", given=SP),
     Source("code-tool-call-1-7b", f"{TOOL_CALL}/run_code_rl_demo.sh"),
-    Source("tool-agent-4b", "agent_rl/qwen3_tool_agent/run_qwen3_4b_dapo_npu.sh"),
+    Source("tool-agent-4b", "agent_rl/qwen3_tool_agent/run_qwen3_4b_dapo_npu.sh", folder=RETOOL),
 )
 BY_NAME = {source.name: source for source in SOURCES}
