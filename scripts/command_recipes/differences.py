@@ -45,8 +45,9 @@ class Value:
 def flag_value(source: Source, key: str, text: str) -> Value:
     """Return what the manifest passes for a flag of the script."""
     tree = f"{TREE}/{source.started_in}"
-    if text == "your_sharded_weights":
-        return Value(f"{SHARED}/DeepSeek-V3-sharded", f"a placeholder in the script; {VOLUME}")
+    if text.endswith("your_sharded_weights"):
+        model = "DeepSeek-V3" if source.name.startswith("deepseek") else "Qwen3-235B-A22B"
+        return Value(f"{SHARED}/{model}-sharded", f"a placeholder in the script; {VOLUME}")
     if key.endswith(FILES):
         parts = text.strip("['/]").split("/")
         name = "/".join(parts[-2:] if "parquet" in text or "huggingface" in text else parts[-1:])
@@ -60,6 +61,11 @@ def flag_value(source: Source, key: str, text: str) -> Value:
         return Value(text.replace(":8080/", ":9080/"), "port 8080 of a pod has Ray's metrics, so the sandbox uses 9080")
     if text.startswith(("$PWD/outputs", "outputs/")):
         return Value(f"{SHARED}/outputs/{text.rsplit('/', 1)[-1]}", VOLUME)
+    return _program_value(tree, key, text)
+
+
+def _program_value(tree: str, key: str, text: str) -> Value:
+    """Return the value of a flag that may name a file of the recipe."""
     if text.startswith("$PWD"):
         return Value(text.replace("$PWD", tree), ABSOLUTE)
     if key.endswith(("custom_reward_function.path", "custom_cls.path", "tool_config_path")):
