@@ -1,7 +1,7 @@
 """Write the tables of facts again: `python -m scripts.command_recipes <clone> [<folder>]`.
 
-The clone is one of cann-recipes-train and may be bare. Where it lacks a commit of `sources`, the file is read from
-`<folder>/<commit>/<path>`.
+The clone is one of cann-recipes-train and may be bare. The files that `sources.COPIED` names are read from
+`<folder>/<commit>/<path>` if the folder is given.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ import sys
 from pathlib import Path
 
 from scripts.command_recipes.record import record
-from scripts.command_recipes.sources import REPOSITORY, SOURCES, Source
+from scripts.command_recipes.sources import COPIED, REPOSITORY, SOURCES, Source
 from scripts.command_recipes.table import FOLDER, Facts, text_of
 
 
 def read(clone: Path, folder: Path | None, commit: str, path: str) -> str:
     """Return a file of the repository."""
-    if folder is not None and (copy := folder / commit / path).exists():
-        return copy.read_text()
+    characters = COPIED.get((commit, path))
+    if folder is not None and characters is not None:
+        text = (folder / commit / path).read_text()
+        if len(text) != characters:
+            sys.exit(f"{folder / commit / path} has {len(text)} characters, and the file {characters}: copy it whole")
+        return text
     command = ("git", "-C", str(clone), "show", f"{commit}:{path}")
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
@@ -28,10 +32,10 @@ def read(clone: Path, folder: Path | None, commit: str, path: str) -> str:
 
 def facts_of(source: Source, clone: Path, folder: Path | None) -> Facts:
     """Return the facts of one script."""
-    before = tuple(read(clone, folder, source.commit, path) for path in source.before)
+    before = tuple(read(clone, folder, source.before_commit or source.commit, path) for path in source.before)
     module, flags, environment = record(read(clone, folder, source.commit, source.path), before, source.given)
     place = (source.name, REPOSITORY, source.commit, source.path)
-    return Facts(*place, module, flags, environment, source.transcribed)
+    return Facts(*place, module, flags, environment)
 
 
 def main() -> None:

@@ -20,10 +20,15 @@ QWEN3_ENV = f"{QWEN3}/internal/qwen3_235b_env.sh"
 RETOOL = "agent_rl/qwen3_tool_agent/verl/recipe/retool"
 MINDSPEED = "llm_rl/qwen3/verl-mindspeed"
 MINDSPEED_WRAPPER = f"{MINDSPEED}/ray_start_npu.sh"
-TRANSCRIBED = (
-    "the clone ends before this commit; the script was copied by hand from a stored copy of the file, without its "
-    "comments and the lines that only make folders and write logs"
-)
+WRAPPER_COMMIT = "96b1ba2e0bb6e224256eb8ed5f0eae9e7abd4563"
+"""The commit that adds the folder of the dynamic drafts; the wrapper is unchanged up to DYNAMIC."""
+COPIED = {
+    (WRAPPER_COMMIT, MINDSPEED_WRAPPER): 6286,
+    (DYNAMIC, f"{MINDSPEED}/internal/train_grpo_qwen3_30b_16die_dynamic_rl.sh"): 7580,
+    (RESAMPLER, f"{QWEN3}/internal/train_grpo_qwen3_resampler_example.sh"): 11940,
+}
+"""Files of commits that a clone of the main branch of 2026-02-14 lacks -> their length in characters, which the index
+that has them states. A copy is read only if it has this length."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,10 @@ class Source:
     commit: str = COMMIT
     before: tuple[str, ...] = ()
     """Scripts whose variables are exported before it: the one that starts Ray, then the file of switches."""
+    before_commit: str = ""
+    """Commit of these scripts. Defaults to the script's."""
     given: tuple[tuple[str, str], ...] = ()
     """Variables that the script needs and does not set."""
-    transcribed: str = ""
-    """Why the table was not made from a clone, and what was done instead."""
     folder: str = ""
     """Folder of the repository in which the recipe is built and started. Defaults to the script's folder."""
 
@@ -82,15 +87,13 @@ SOURCES = (
         f"{MINDSPEED}/internal/train_grpo_qwen3_30b_16die_dynamic_rl.sh",
         commit=DYNAMIC,
         before=(MINDSPEED_WRAPPER,),
-        transcribed=f"{TRANSCRIBED}; the script that starts Ray was rebuilt from {COMMIT[:12]} and the line that "
-        "commit 96b1ba2e0bb6 adds",
+        before_commit=WRAPPER_COMMIT,
         folder=MINDSPEED,
     ),
     Source(
         "qwen3-30b-a3b-length-aware",
         f"{QWEN3}/internal/train_grpo_qwen3_resampler_example.sh",
         commit=RESAMPLER,
-        transcribed=f"{TRANSCRIBED}; its branches were resolved to their defaults by hand",
         folder=QWEN3,
     ),
     Source("code-rl-1-5b", f"{CODE_RL}/run_code_rl_qwen2_5_1_5b.sh", given=SP),

@@ -27,8 +27,6 @@ class Facts:
     `$PWD` stands for the folder in which the script is started."""
     environment: Mapping[str, str]
     """Variables that the script, and the scripts before it, export."""
-    transcribed: str = ""
-    """Why the table was not made from a clone, and what was done instead."""
 
 
 def text_of(facts: Facts) -> str:
@@ -37,7 +35,6 @@ def text_of(facts: Facts) -> str:
         "repository": facts.repository,
         "commit": facts.commit,
         "path": facts.path,
-        **({"transcribed": facts.transcribed} if facts.transcribed else {}),
         "module": facts.module,
         "environment": dict(sorted(facts.environment.items())),
         "flags": dict(facts.flags),
