@@ -2,8 +2,9 @@
 
 Each generated file is a pure function of the checkout: the CRDs in crds/ and in the chart come from the API types; the
 last object of examples/quickstart.yaml, a ConfigMap, comes from the scripts in examples/quickstart; docs/reference/
-comes from the types; the chart's Grafana dashboards come from scripts/dashboards; the output of `python -m
-rljob_runtime requirements` comes from the locks of the runtime image.
+comes from the types; examples/cann-recipes and their page come from scripts/command_recipes; the chart's Grafana
+dashboards come from scripts/dashboards; the output of `python -m rljob_runtime requirements` comes from the locks of
+the runtime image.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from rljob.api.crd import build_crds
 from rljob.render.accelerators import built_in_document
 from scripts.accelerators_reference import accelerators_page
 from scripts.ascend_image import ascend_image_page
+from scripts.command_recipes.manifest import manifest_files
+from scripts.command_recipes.page import cann_recipes_page
 from scripts.dashboards import board_files
 from scripts.memory_reference import memory_page
 from scripts.models_reference import models_page
@@ -51,6 +54,7 @@ def generated_files() -> dict[Path, str]:
         reference / "ascend-image.md": ascend_image_page(),
         reference / "verl-keys.md": verl_keys_page(),
         reference / "accelerators.md": accelerators_page(),
+        reference / "cann-recipes.md": cann_recipes_page(),
         reference / "recipe-flags.md": recipe_flags_page(),
         reference / "upstream-rules.md": upstream_rules_page(),
         reference / "upstream-conditions.md": upstream_conditions_page(),
@@ -58,7 +62,8 @@ def generated_files() -> dict[Path, str]:
     }
     boards = {BOARDS / name: text for name, text in board_files().items()}
     single = {QUICKSTART: quickstart_text(), PINS: pins_text(), ACCELERATORS: accelerators_text()}
-    return crd_files() | pages | boards | single
+    commands = {ROOT / "examples/cann-recipes" / name: text for name, text in manifest_files().items()}
+    return crd_files() | pages | boards | single | commands
 
 
 def crd_files() -> dict[Path, str]:

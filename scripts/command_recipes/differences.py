@@ -10,9 +10,17 @@ from scripts.command_recipes.table import Facts
 TREE = "/workspace/cann-recipes-train"
 """The repository in the image that the site builds, with frameworks copied in and patched."""
 SHARED = "/shared"
+CODE = "/code"
+"""Where the pods have the folder of the repository that holds the reward function, at the script's commit."""
+TOOLS = "/tools"
+"""Where the pods have the ConfigMap with the tools' configuration."""
+WORK = "/work"
+"""Where the command starts: a folder of the run on the job's volume."""
+GIT = "a file of the repository, which the pods fetch at the script's commit"
 KUBERAY = "KubeRay starts Ray and gives the address to its processes"
 VOLUME = "on the job's volume, which every pod mounts"
 ABSOLUTE = "absolute, because Ray's processes do not start in the recipe's folder"
+IN_POD = "the ConfigMap beside the job, which has the sandbox's address in the pod"
 LEFT_OUT = {
     "MASTER_PORT": KUBERAY,
     "WORLD_SIZE": "verl sets it for each worker",
@@ -31,6 +39,13 @@ LEFT_OUT = {
     "PYTHONPATH": "the image's PYTHONPATH has the recipe's folder",
     "DIST_CKPT_PATH": "the flag has the path",
 }
+PLACES = {
+    "/path/to/model": "Qwen3-30B-A3B",
+    "/path/to/dist_checkpoint": "Qwen3-30B-A3B-sharded",
+    "/path/to/train.parquet": "deepscaler/train.parquet",
+    "/path/to/test.parquet": "deepscaler/test.parquet",
+}
+"""Texts of the scripts that stand for a file, with the file on the volume."""
 FILES = (".train_files", ".val_files", "model.path", "dist_checkpointing_path", "eagle3_draft_model")
 
 
@@ -44,33 +59,70 @@ class Value:
 
 def flag_value(source: Source, key: str, text: str) -> Value:
     """Return what the manifest passes for a flag of the script."""
-    tree = f"{TREE}/{source.started_in}"
+    if text in PLACES:
+        return Value(f"{SHARED}/{PLACES[text]}", f"a placeholder in the script; {VOLUME}")
     if text.endswith("your_sharded_weights"):
         model = "DeepSeek-V3" if source.name.startswith("deepseek") else "Qwen3-235B-A22B"
         return Value(f"{SHARED}/{model}-sharded", f"a placeholder in the script; {VOLUME}")
     if key.endswith(FILES):
         parts = text.strip("['/]").split("/")
-        name = "/".join(parts[-2:] if "parquet" in text or "huggingface" in text else parts[-1:])
-        path = f"{SHARED}/{name.replace('to/', '')}"
+        path = f"{SHARED}/{'/'.join(parts[-2:] if 'parquet' in text or 'huggingface' in text else parts[-1:])}"
         return Value(f"['{path}']" if text.startswith("[") else path, VOLUME)
+    if text.startswith(("$PWD/outputs", "outputs/")):
+        return Value(f"{SHARED}/outputs/{text.rsplit('/', 1)[-1]}", VOLUME)
     if key == "trainer.default_local_dir":
         return Value("{checkpoints}", "checkpoint.path, which the launcher divides by attempts")
     if key == "trainer.experiment_name" and source.name == "tool-agent-4b":
         return Value("qwen3-4b_dapo", "the script appends the date; the job's name tells runs apart")
     if ":8080/" in text:
         return Value(text.replace(":8080/", ":9080/"), "port 8080 of a pod has Ray's metrics, so the sandbox uses 9080")
-    if text.startswith(("$PWD/outputs", "outputs/")):
-        return Value(f"{SHARED}/outputs/{text.rsplit('/', 1)[-1]}", VOLUME)
-    return _program_value(tree, key, text)
+    return _program_value(source, key, text)
 
 
-def _program_value(tree: str, key: str, text: str) -> Value:
+def _program_value(source: Source, key: str, text: str) -> Value:
     """Return the value of a flag that may name a file of the recipe."""
+    name = text.rsplit("/", 1)[-1]
+    if key.endswith("tool_config_path"):
+        return Value(f"{TOOLS}/{name}", IN_POD)
+    if key.endswith(("custom_reward_function.path", "custom_cls.path")):
+        in_image = Value(f"{TREE}/{source.started_in}/{name}", ABSOLUTE)
+        return Value(f"{CODE}/{name}", GIT) if source.code else in_image
     if text.startswith("$PWD"):
-        return Value(text.replace("$PWD", tree), ABSOLUTE)
-    if key.endswith(("custom_reward_function.path", "custom_cls.path", "tool_config_path")):
-        return Value(f"{tree}/{text.removeprefix('./')}", ABSOLUTE)
+        return Value(text.replace("$PWD", f"{TREE}/{source.started_in}"), ABSOLUTE)
     return Value(text)
+
+
+def saves(facts: Facts) -> bool:
+    """Report whether the script saves checkpoints."""
+    return int(facts.flags["trainer.save_freq"]) > 0
+
+
+def added_flags(facts: Facts) -> dict[str, Value]:
+    """Return the flags of the manifest that the script lacks."""
+    if not saves(facts) or "trainer.default_local_dir" in facts.flags:
+        return {}
+    reason = "verl's default is below the folder where a process starts, which is the image's and not kept"
+    return {"trainer.default_local_dir": Value("{checkpoints}", reason)}
+
+
+def added_variables(source: Source, facts: Facts) -> dict[str, Value]:
+    """Return the variables of the pods that the script lacks."""
+    logger = facts.flags["trainer.logger"]
+    added = {
+        "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": Value(
+            "",
+            "empty as on the script's hosts, so that Ray gives each worker its device; the operator sets 1",
+        )
+    }
+    if "tensorboard" in logger and "TENSORBOARD_DIR" not in facts.environment:
+        reason = "the default is below the folder where a process starts, which is the image's and not kept"
+        added["TENSORBOARD_DIR"] = Value(f"{SHARED}/tensorboard/{source.name}", reason)
+    if "wandb" in logger:
+        added["WANDB_DIR"] = Value(f"{SHARED}/wandb/{source.name}", "as for checkpoints")
+        added["WANDB_MODE"] = Value(
+            "offline", "without a key wandb asks for one; with secretRefs, remove this variable"
+        )
+    return added
 
 
 def variable_value(source: Source, name: str, text: str) -> Value | None:
@@ -80,7 +132,14 @@ def variable_value(source: Source, name: str, text: str) -> Value | None:
     return flag_value(source, name, text)
 
 
+def variables(source: Source, facts: Facts) -> dict[str, str]:
+    """Return the variables of head and workers."""
+    known = {name: variable_value(source, name, text) for name, text in facts.environment.items()}
+    script = {name: value.text for name, value in known.items() if value is not None}
+    return dict(sorted((script | {name: value.text for name, value in added_variables(source, facts).items()}).items()))
+
+
 def arguments(source: Source, facts: Facts) -> list[str]:
     """Return the command of the manifest."""
-    flags = [f"{key}={flag_value(source, key, text).text}" for key, text in facts.flags.items()]
-    return ["python3", "-m", facts.module, *flags]
+    flags = {key: flag_value(source, key, text) for key, text in facts.flags.items()} | added_flags(facts)
+    return ["python3", "-m", facts.module, *(f"{key}={value.text}" for key, value in flags.items())]

@@ -48,6 +48,8 @@ class Source:
     """Variables that the script needs and does not set."""
     folder: str = ""
     """Folder of the repository in which the recipe is built and started. Defaults to the script's folder."""
+    code: str = ""
+    """Folder of the repository with the reward function. Unset, the image has it."""
 
     @property
     def started_in(self) -> str:
@@ -60,7 +62,9 @@ SP = (("SP", "1"),)
 
 def _qwen3(name: str, script: str, *, switches: bool) -> Source:
     before = (QWEN3_WRAPPER, QWEN3_ENV) if switches else (QWEN3_WRAPPER,)
-    return Source(name, f"{QWEN3}/internal/{script}.sh", before=before, folder=QWEN3)
+    return Source(
+        name, f"{QWEN3}/internal/{script}.sh", before=before, folder=QWEN3, code="" if "dapo" in name else QWEN3
+    )
 
 
 def _deepseek(name: str, weights: str) -> Source:
@@ -81,6 +85,7 @@ SOURCES = (
         "qwen2-5-1-5b-grpo",
         "llm_rl/qwen2_5/verl_npu_demo/run_qwen2_5_1_5b.sh",
         folder="llm_rl/qwen2_5/verl_npu_demo/verl",
+        code="llm_rl/qwen2_5/verl_npu_demo",
     ),
     Source(
         "qwen3-30b-a3b-dynamic-drafts",
@@ -89,17 +94,19 @@ SOURCES = (
         before=(MINDSPEED_WRAPPER,),
         before_commit=WRAPPER_COMMIT,
         folder=MINDSPEED,
+        code=MINDSPEED,
     ),
     Source(
         "qwen3-30b-a3b-length-aware",
         f"{QWEN3}/internal/train_grpo_qwen3_resampler_example.sh",
         commit=RESAMPLER,
         folder=QWEN3,
+        code=QWEN3,
     ),
-    Source("code-rl-1-5b", f"{CODE_RL}/run_code_rl_qwen2_5_1_5b.sh", given=SP),
-    Source("code-rl-4b", f"{CODE_RL}/run_code_rl_qwen3_4b.sh", given=SP),
-    Source("code-rl-30b-a3b", f"{CODE_RL}/run_code_rl_qwen3_30b_a3b.sh", given=SP),
-    Source("code-tool-call-1-7b", f"{TOOL_CALL}/run_code_rl_demo.sh"),
+    Source("code-rl-1-5b", f"{CODE_RL}/run_code_rl_qwen2_5_1_5b.sh", given=SP, code=CODE_RL),
+    Source("code-rl-4b", f"{CODE_RL}/run_code_rl_qwen3_4b.sh", given=SP, code=CODE_RL),
+    Source("code-rl-30b-a3b", f"{CODE_RL}/run_code_rl_qwen3_30b_a3b.sh", given=SP, code=CODE_RL),
+    Source("code-tool-call-1-7b", f"{TOOL_CALL}/run_code_rl_demo.sh", code=TOOL_CALL),
     Source("tool-agent-4b", "agent_rl/qwen3_tool_agent/run_qwen3_4b_dapo_npu.sh", folder=RETOOL),
 )
 BY_NAME = {source.name: source for source in SOURCES}

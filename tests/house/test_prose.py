@@ -16,7 +16,7 @@ CHECKED = (
 )
 """Pathspecs of git."""
 GENERATED = (
-    *(f"docs/reference/{name}.md" for name in ("accelerators", "ascend-image", "memory", "metrics")),
+    *(f"docs/reference/{name}.md" for name in ("accelerators", "ascend-image", "cann-recipes", "memory", "metrics")),
     *(f"docs/reference/{name}.md" for name in ("recipe-flags", "rljob", "upstream-conditions", "verl-keys")),
     "docs/reference/verl-scripts.md",
 )
