@@ -21,6 +21,8 @@ KUBERAY = "KubeRay starts Ray and gives the address to its processes"
 VOLUME = "on the job's volume, which every pod mounts"
 ABSOLUTE = "absolute, because Ray's processes do not start in the recipe's folder"
 IN_POD = "the ConfigMap beside the job, which has the sandbox's address in the pod"
+ROOTS = ("$PWD/", "./", "home/", "data/", "dataset/")
+"""Folders where the scripts have models and data."""
 LEFT_OUT = {
     "MASTER_PORT": KUBERAY,
     "WORLD_SIZE": "verl sets it for each worker",
@@ -65,11 +67,10 @@ def flag_value(source: Source, key: str, text: str) -> Value:
         model = "DeepSeek-V3" if source.name.startswith("deepseek") else "Qwen3-235B-A22B"
         return Value(f"{SHARED}/{model}-sharded", f"a placeholder in the script; {VOLUME}")
     if key.endswith(FILES):
-        parts = text.strip("['/]").split("/")
-        path = f"{SHARED}/{'/'.join(parts[-2:] if 'parquet' in text or 'huggingface' in text else parts[-1:])}"
+        path = _on_volume(source, text.strip("['/]"))
         return Value(f"['{path}']" if text.startswith("[") else path, VOLUME)
     if text.startswith(("$PWD/outputs", "outputs/")):
-        return Value(f"{SHARED}/outputs/{text.rsplit('/', 1)[-1]}", VOLUME)
+        return Value(f"{SHARED}/outputs/{source.name}/{text.rsplit('/', 1)[-1]}", VOLUME)
     if key == "trainer.default_local_dir":
         return Value("{checkpoints}", "checkpoint.path, which the launcher divides by attempts")
     if key == "trainer.experiment_name" and source.name == "tool-agent-4b":
@@ -77,6 +78,16 @@ def flag_value(source: Source, key: str, text: str) -> Value:
     if ":8080/" in text:
         return Value(text.replace(":8080/", ":9080/"), "port 8080 of a pod has Ray's metrics, so the sandbox uses 9080")
     return _program_value(source, key, text)
+
+
+def _on_volume(source: Source, path: str) -> str:
+    """Return where the volume has a file of the recipe's or the host's folder.
+
+    The folders below it are kept: retool.py of the tool agent chooses by the last two how to read a data set.
+    """
+    for folder in ROOTS:
+        path = path.removeprefix(folder)
+    return f"{SHARED}/{path}" if "/" in path or "parquet" not in path else f"{SHARED}/{source.name}/{path}"
 
 
 def _program_value(source: Source, key: str, text: str) -> Value:

@@ -63,7 +63,9 @@ def scalar(text: str) -> str:
 def comment(text: str, indent: int) -> list[str]:
     """Return a comment of one or more lines."""
     margin = " " * indent
-    return textwrap.wrap(text, WIDTH, initial_indent=f"{margin}# ", subsequent_indent=f"{margin}# ")
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"{margin}# ", subsequent_indent=f"{margin}# ", break_on_hyphens=False
+    )
 
 
 def _head(source: Source, facts: Facts, shape: Shape) -> Iterator[str]:

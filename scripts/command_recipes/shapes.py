@@ -108,9 +108,9 @@ FUSION = Sandbox(
     "source activate sandbox && cd SandboxFusion && exec make run-online",
     (("HOST", "0.0.0.0"), ("PORT", str(SANDBOX_PORT))),  # noqa: S104
 )
-BESIDE_A2 = {"cpu": "128", "memory": "1200Gi"}
-BESIDE_A3 = {"cpu": "240", "memory": "1200Gi"}
-"""A worker leaves the cores and the memory of the sandbox to it."""
+BESIDE_A2, BESIDE_A3 = "128", "240"
+"""Cores of a worker that leaves those of the sandbox to it."""
+BESIDE_MEMORY = "1200Gi"
 DP_SIZE = (
     "The README asks for VLLM_DP_SIZE, here 32, in the script of switches, which lacks it; this job lacks it as well."
 )
@@ -173,7 +173,8 @@ SHAPES = {
         "500Gi",
         sandbox=SCALEBOX,
         notes=(SP,),
-        **BESIDE_A2,
+        cpu=BESIDE_A2,
+        memory=BESIDE_MEMORY,
     ),
     "code-rl-4b": Shape(
         "Qwen3-4B-Instruct, code RL with a sandbox on one node of Atlas A3.",
@@ -182,7 +183,8 @@ SHAPES = {
         "500Gi",
         sandbox=SCALEBOX,
         notes=(SP,),
-        **BESIDE_A3,
+        cpu=BESIDE_A3,
+        memory=BESIDE_MEMORY,
     ),
     "code-rl-30b-a3b": Shape(
         "Qwen3-30B-A3B-Instruct, code RL with a sandbox on 2 nodes of Atlas A3.",
@@ -191,7 +193,8 @@ SHAPES = {
         "500Gi",
         sandbox=SCALEBOX,
         notes=(SP,),
-        **BESIDE_A3,
+        cpu=BESIDE_A3,
+        memory=BESIDE_MEMORY,
     ),
     "code-tool-call-1-7b": Shape(
         "Qwen3-1.7B, code RL with calls of a code tool on one node of Atlas A2.",
@@ -201,7 +204,8 @@ SHAPES = {
         sandbox=TOOL_SCALEBOX,
         tools=("scalebox_tool_config.yaml", SCALEBOX_TOOLS),
         notes=("It starts from the model that the recipe's supervised fine-tuning makes.",),
-        **BESIDE_A2,
+        cpu=BESIDE_A2,
+        memory=BESIDE_MEMORY,
     ),
     "tool-agent-4b": Shape(
         "Qwen3-4B-Instruct as an agent with a code tool (ReTool), DAPO's clipping, on one node of Atlas A3.",
@@ -211,6 +215,7 @@ SHAPES = {
         sandbox=FUSION,
         tools=("sandbox_fusion_tool_config.yaml", FUSION_TOOLS),
         notes=("It starts from the model that the recipe's supervised fine-tuning makes.",),
-        **BESIDE_A3,
+        cpu=BESIDE_A3,
+        memory=BESIDE_MEMORY,
     ),
 }
