@@ -160,7 +160,7 @@ def install_tools(made: Path) -> None:
 
 
 def render_jobs(made: Path) -> None:
-    """Write job.json of every example and golden job, as the operator renders it."""
+    """Write job.json of every example and golden job that verl trains, as the operator renders it."""
     shutil.rmtree(made / JOBS, ignore_errors=True)
     (made / JOBS).mkdir(parents=True)
     files = read_files([str(path) for folder in MANIFESTS for path in sorted(folder.rglob("*.yaml"))])
@@ -168,6 +168,8 @@ def render_jobs(made: Path) -> None:
         checked = validate(job.name, job.spec, files.recipes, launcher=LAUNCHER, accelerators=BUILT_IN)
         if checked.spec is None:
             raise DemoError(f"{job.source}: {'; '.join(str(violation) for violation in checked.violations)}")
+        if checked.spec.command is not None:
+            continue  # Its arguments are not composed by our launcher.
         identity = JobIdentity(namespace=job.namespace, name=job.name, uid=STAND_IN_UID)
         config = LAUNCHER.job_config(identity, checked.spec, FIRST_GENERATION)
         (made / JOBS / f"{job.name}.json").write_bytes(config.to_json())
