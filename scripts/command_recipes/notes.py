@@ -82,7 +82,7 @@ FLAGS: Mapping[tuple[str, str], str] = {
     ),
     ("actor_rollout_ref.rollout.spec_method", "dynamic_rl"): (
         "Drafts from high-reward responses of earlier steps, or from the EAGLE3 model, whichever is faster for a "
-        "batch. The EAGLE3 model is not trained along, so its drafts are accepted less with every step."
+        "batch. The script sets nothing that trains the EAGLE3 model, so its drafts may be accepted less with time."
     ),
     ("custom_reward_function.path", "deepscaler.py"): "It gives 1.0 if the solution appears anywhere in the response.",
     ("data.val_files", "valid.parquet"): "The recipe's converter writes test.parquet; copy it, or change the name.",
