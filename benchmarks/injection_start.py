@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from tests.e2e import runs
+from tests.e2e import recorded_run, runs
 from tests.e2e.conftest import cluster
 from tests.e2e.test_own_runtime import IMAGE as OWN_IMAGE
 from tests.kube import Kube
@@ -40,9 +40,10 @@ class Start:
 def measure(kube: Kube, arm: str, number: int) -> Start:
     """Start one job and delete it."""
     name = f"start-{number}"
-    job = runs.variant(name, runtime=ARMS[arm], trainer__steps=1000, observability={}, checkpoint={})
+    job = runs.variant(name, runtime=ARMS[arm], trainer__steps=1000, observability={})
     for template in (job["spec"]["head"]["template"], job["spec"]["workerGroups"][0]["template"]):
-        template.pop("volumes", None), template.pop("volumeMounts", None)
+        template.pop("volumes", None)
+        template.pop("volumeMounts", None)
     begin = time.monotonic()
     kube.apply(job)
     container, submitted = None, None
@@ -50,12 +51,14 @@ def measure(kube: Kube, arm: str, number: int) -> Start:
         if time.monotonic() - begin > LIMIT_SECONDS:
             raise SystemExit(f"{arm}: the driver was not submitted within {LIMIT_SECONDS} s")
         time.sleep(POLL_SECONDS)
-        found = kube.get("rljob", name) or {}
+        status = (kube.get("rljob", name) or {}).get("status", {})
+        if status.get("state") in recorded_run.ENDED:
+            raise SystemExit(f"{arm}: the job is {status['state']}: {status.get('message')}")
         workers = kube.find("pods", f"rljob.dev/job={name},ray.io/node-type=worker") if container is None else []
         states = [state for pod in workers for state in pod.get("status", {}).get("containerStatuses", ())]
         if any(state["name"] == "ray-worker" and "running" in state["state"] for state in states):
             container = time.monotonic() - begin
-        if found.get("status", {}).get("attempts"):
+        if status.get("attempts"):
             submitted = time.monotonic() - begin
     kube.delete("rljob", name)
     return Start(container or submitted, submitted)
