@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import core_binding, topology
+from rljob_runtime import core_binding, ray_binding, topology
 from rljob_runtime.affinity import Locality, Plan
 
 RUN = "sums-uid01-1-attempt-1"
@@ -151,3 +151,10 @@ def test_the_cpuset_is_seen_through_an_inherited_mask() -> None:
     command = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{CPUS[0]}}}); {code}"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert json.loads(told) == CPUS
+
+
+def test_devices_of_ray_are_followed_only_where_the_run_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    ray_binding.install({})
+    assert capsys.readouterr().err == ""
+    ray_binding.install(ray_binding.variables())
+    assert "this Ray has no manager of NPUs" in capsys.readouterr().err

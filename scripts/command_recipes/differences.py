@@ -119,12 +119,7 @@ def added_flags(facts: Facts) -> dict[str, Value]:
 def added_variables(source: Source, facts: Facts) -> dict[str, Value]:
     """Return the variables of the pods that the script lacks."""
     logger = facts.flags["trainer.logger"]
-    added = {
-        "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": Value(
-            "",
-            "empty as on the script's hosts, so that Ray gives each worker its device; the operator sets 1",
-        )
-    }
+    added: dict[str, Value] = {}
     if "tensorboard" in logger and "TENSORBOARD_DIR" not in facts.environment:
         reason = "the default is below the folder where a process starts, which is the image's and not kept"
         added["TENSORBOARD_DIR"] = Value(f"{SHARED}/tensorboard/{source.name}", reason)

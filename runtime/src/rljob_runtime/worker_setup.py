@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from rljob_runtime import core_binding, hccl
+from rljob_runtime import core_binding, hccl, ray_binding
 from rljob_runtime.stacks import register as stack_register
 
 
@@ -17,3 +17,4 @@ def set_up() -> None:
     stack_register.register()
     hccl.apply(os.environ)
     core_binding.bind_data_worker()
+    ray_binding.install()

@@ -292,6 +292,7 @@ def test_the_trainer_runs_the_command_with_the_environment_of_the_launcher(
     trainer.prepare(Setup(job.job, 1, job.spool, job.spool.root, {"RLJOB_RUN": "r"}))
     assert not trainer.only_evaluates(job.job)
     assert trainer.environment(job.job, {}) == {}
+    assert trainer.environment(dataclasses.replace(job.job, core_binding=True), {}) == {"RLJOB_BIND_BY_RAY": "1"}
     assert trainer.loads == {}
     assert trainer.train() == Result(5)
     assert "with theirs" in capfd.readouterr().out

@@ -100,6 +100,11 @@ def _megatron(spec: RLJobSpec) -> str | None:
     return None if spec.command is not None or spec.trainer.backend is TrainerBackend.FSDP2 else "1"
 
 
+def _all_devices_visible(spec: RLJobSpec) -> str | None:
+    # verl selects the device of each worker itself; any other program relies on Ray, which shows a worker only its own.
+    return None if spec.command is not None else "1"
+
+
 VARIABLES = (
     # With the host's network, status.podIP is the address of the host.
     Variable("HCCL_IF_IP", f"{CANN}: takes precedence over any choice by interface", _address),
@@ -122,7 +127,7 @@ VARIABLES = (
     Variable("TASK_QUEUE_ENABLE", "torch_npu", _task_queue),
     Variable("CUDA_DEVICE_MAX_CONNECTIONS", "Megatron-LM: order of communication and computation", _megatron),
     Variable("VLLM_ASCEND_ENABLE_NZ", "vllm_ascend/worker/worker.py: weights that are updated", lambda _: "0"),
-    Variable("RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES", ASCEND_GUIDE, lambda _: "1"),
+    Variable("RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES", ASCEND_GUIDE, _all_devices_visible),
     Variable("ASCEND_PROCESS_LOG_PATH", CANN, lambda _: ASCEND_LOGS),
     Variable("RAY_START_ULIMIT_OPEN_FILES", KUBERAY, lambda _: str(OPEN_FILES)),
 )

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rljob_runtime import ray_binding
 from rljob_runtime.command import loop
 from rljob_runtime.contract import CommandConfig, JobConfig, StopMode
 from rljob_runtime.resume import Start
@@ -50,8 +51,8 @@ class CommandTrainer:
         return False
 
     def environment(self, job: JobConfig, environ: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - required by the Protocol
-        """See `Trainer`: the variables of a command are those of the pods."""
-        return {}
+        """See `Trainer`: the other variables of a command are those of the pods."""
+        return ray_binding.variables() if job.core_binding else {}
 
     def prepare(self, setup: Setup) -> None:
         """Check the command, and keep the environment as it is before this process connects to Ray."""

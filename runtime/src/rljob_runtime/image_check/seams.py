@@ -106,6 +106,13 @@ _CPU = Use("verl_plugin.platform", "verl cannot compute on CPUs", platform=Platf
 _CRITIC = Use("verl_plugin.cpu_patches", "verl cannot compute on CPUs", platform=Platform.CPU)
 _TASKS = Use("ray_cluster", "the checks of the nodes fail")
 _ENGINE_BINDING = Use("vllm_plugin.engine_binding", "vLLM's engine fails if the job binds CPUs", platform=Platform.NPU)
+_BY_RAY = Use(
+    "ray_binding",
+    "workers of a command are not bound to the CPUs of their device and run slower",
+    Verdict.DEGRADED,
+    Verdict.DEGRADED,
+    Platform.NPU,
+)
 _ENGINE = Use("vllm_plugin", "vLLM's engine fails")
 _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
 
@@ -256,6 +263,11 @@ _WORKERS = (
 )
 _RAY = (
     *_TASKS.of("ray.util.scheduling_strategies", "NodeAffinitySchedulingStrategy"),
+    *_BY_RAY.of(
+        "ray._private.accelerators.npu",
+        "NPUAcceleratorManager",
+        "NPUAcceleratorManager.set_current_process_visible_accelerator_ids: visible_npu_devices",
+    ),
     *_KEPT.of(
         _KV,
         "_internal_kv_put: key value overwrite namespace",
