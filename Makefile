@@ -24,6 +24,10 @@ check: venv ## the four-minute loop: format, lint, types, unit and property test
 test: venv ## all that decides whether a change may land
 	@$(PY) -m scripts.test
 
+.PHONY: compat
+compat: venv ## the unit tests of the runtime on each Python from 3.11 to 3.13 that is present
+	@$(PY) -m scripts.compat
+
 .PHONY: acceptance
 acceptance: venv ## real training that `make test` leaves out: local run, algorithms, lifecycle with verl (two hours)
 	@$(PY) -m scripts.test acceptance

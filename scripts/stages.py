@@ -196,10 +196,10 @@ def _copy_output(process: subprocess.Popen[str], log: TextIO, *, shown: bool) ->
 
 def _end_at_deadline(process: subprocess.Popen[str], timed_out: threading.Event) -> None:
     timed_out.set()
-    _end_group(process)
+    end_group(process)
 
 
-def _end_group(process: subprocess.Popen[str]) -> None:
+def end_group(process: subprocess.Popen[str]) -> None:
     """End the session of a stage with SIGTERM, then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
@@ -214,7 +214,7 @@ def _end_group(process: subprocess.Popen[str]) -> None:
 def _stop_all(state: _Run) -> None:
     state.stopping = True
     for process in list(state.processes.values()):
-        _end_group(process)
+        end_group(process)
 
 
 def _show_tail(path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,13 +15,13 @@ DISTRIBUTIONS = ("runtime", "operator")
 BUILD_SECONDS = 120
 
 
-def build(target: Path) -> list[Path]:
-    """Build both wheels into a folder and return the files.
+def build(target: Path, distributions: Sequence[str] = DISTRIBUTIONS) -> list[Path]:
+    """Build wheels into a folder and return the files.
 
     Raise CalledProcessError with hatchling's output if that fails.
     """
     built = []
-    for distribution in DISTRIBUTIONS:
+    for distribution in distributions:
         command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target.absolute()))
         folder = ROOT / distribution
         said = subprocess.check_output(command, cwd=folder, text=True, stderr=subprocess.STDOUT, timeout=BUILD_SECONDS)

