@@ -283,13 +283,15 @@ def test_the_command_line_of_a_workers_hook(
 ) -> None:
     trainer(StopMode.ABORT_ROLLOUT)
     process_one.write_text(masks(caught=SIGTERM_BIT))
-    (tmp_path / "head").write_text("127.66.0.1 head\n")
+    # The ports are fixed, so other runs of this test on the machine need another address.
+    address = f"127.66.{os.getpid() // 256 % 256}.{os.getpid() % 256}"
+    (tmp_path / "head").write_text(f"{address} head\n")
     monkeypatch.setenv("FQ_RAY_IP", "no-such-host.invalid")
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     if port != Port.API:
         monkeypatch.setenv("RLJOB_API_PORT", str(port))
     arguments = ["stop", "--mode", "AbortRollout", "--wait", str(HELD), "--head-file", str(tmp_path / "head")]
-    with serving(spool, tmp_path, ("127.66.0.1", port)):
+    with serving(spool, tmp_path, (address, port)):
         assert main(arguments) == 0
     assert asked(spool) is StopMode.ABORT_ROLLOUT
 

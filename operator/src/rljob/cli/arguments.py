@@ -85,6 +85,7 @@ def build_parser(version: str = "") -> Parser:
     _add_plan(commands)
     _add_looks(commands)
     _add_cluster_commands(commands)
+    _add_check_image(commands)
     return parser
 
 
@@ -301,6 +302,36 @@ def _add_looks(commands: Commands[Parser]) -> None:
     )
 
 
+def _add_check_image(commands: Commands[Parser]) -> None:
+    """Add the command that examines an image in a pod."""
+    check = _command(
+        commands,
+        "check-image",
+        "check in a pod whether an image can run jobs; exit code 0 fits, 3 degraded, 64 refused",
+        outputs=(output.TABLE, *output.DATA),
+        namespace="namespace to create the pod in; default: the namespace of the context",
+    )
+    check.add_argument("image", metavar="IMAGE", help="image to check")
+    check.add_argument(
+        "--class", dest="accelerator_class", metavar="CLASS", help="use a node of this accelerator class; default: any"
+    )
+    check.add_argument(
+        "--launcher", choices=("Verl", "Command"), default="Verl", help="launcher that decides the exit code"
+    )
+    check.add_argument(
+        "--image-pull-secret", action="append", default=[], metavar="NAME", help="Secret for its registry; repeatable"
+    )
+    check.add_argument(
+        "--runtime-image", metavar="IMAGE", help="image with the runtime; default: that of the installed operator"
+    )
+    check.add_argument(
+        "--run-as-user", type=_user, default=65532, metavar="UID", help="user ID of the containers; default: 65532"
+    )
+    check.add_argument(
+        "--timeout", type=_seconds, default=300, metavar="TIME", help="limit, image pull included; default: 5m"
+    )
+
+
 def _add_name(command: Parser) -> None:
     command.add_argument("name", metavar="NAME", help="name of the RLJob, or NAMESPACE/NAME")
 
@@ -319,6 +350,28 @@ def _hours(text: str) -> float:
     return _number(text, "hours, such as 12", lambda number: number > 0, "more than 0")
 
 
+USER_MAX = 2**31 - 1
+"""kubernetes v1.36.2, pkg/apis/core/validation: a user ID is from 0 to 2147483647."""
+
+
+def _user(text: str) -> int:
+    if not text.isdecimal() or int(text) > USER_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a user ID, such as 1000")
+    return int(text)
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+TIMEOUT_MAX = 6 * 3600
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,5})([smh])", text)
+    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 1 <= seconds <= TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a time from 1s to 6h, such as 90s or 5m")
+    return seconds
+
+
 def _number(text: str, unit: str, fits: Callable[[float], bool], bound: str) -> float:
     try:
         number = float(text)
@@ -334,6 +387,7 @@ _REQUIRED = "the following arguments are required: "
 _MISSING = {
     "-f/--file": "pass a manifest with -f FILE, or -f - for standard input",
     "NAME": "name the RLJob; `rljob top` lists them",
+    "IMAGE": "name the image to check",
     "COMMAND": "name a command, such as validate",
     "TOPIC": "name what to plan: memory",
 }

@@ -1,7 +1,7 @@
 """Access to the cluster through kubectl, which supports every authentication method and which users of RLJobs have.
 
-All calls are read-only, except for the pod that `rljob report` creates and deletes if no other pod can read the
-records.
+All calls are read-only, except for the pods that `rljob check-image` and, if no other pod can read the records,
+`rljob report` create and delete.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ class Place:
 def get_job(name: str, place: Place) -> dict[str, Any]:
     """Get an RLJob."""
     return _get(f"rljobs.{GROUP}", name, place)
+
+
+def get_pod(name: str, place: Place) -> dict[str, Any]:
+    """Get a pod."""
+    return _get("pods", name, place)
 
 
 def get_config_map(name: str, place: Place) -> dict[str, Any]:
@@ -107,6 +112,14 @@ _FIXES: tuple[tuple[str, str], ...] = (
         "the cluster has no RLJobs: install the chart rljob-operator, or choose another cluster with --context",
     ),
     (r"the server doesn't have a resource type \S*kueue|cluster ?queues|local ?queues", "install Kueue in the cluster"),
+    (
+        r"exceeded quota|failed quota",
+        "wait until others free their part of the namespace's ResourceQuota, or use another namespace with -n",
+    ),
+    (
+        r"violates PodSecurity|denied the request|denied request",
+        "a rule of the cluster refuses it: use another namespace with -n, or ask an administrator for an exception",
+    ),
     (r"\(NotFound\)", "check the name, and the namespace with -n"),
     (r"\(Forbidden\)", "ask an administrator of the cluster for this permission"),
     (r"Unauthorized|must be logged in", "log in to the cluster again, or choose another context with --context"),

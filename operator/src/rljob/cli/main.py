@@ -1,6 +1,7 @@
 """The commands of `rljob`, also as `kubectl rljob`. They read files, and use a cluster only through kubectl.
 
-Exit codes: 0 success, 1 the job is invalid, failed or (`diff`) different, 2 the command cannot be run, 130 interrupted.
+Exit codes: 0 success, 1 the job is invalid, failed or (`diff`) different, 2 the command cannot be run, 130 interrupted;
+`check-image` as the runtime's command of that name: 0 fits, 3 degraded, 64 refused.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from rljob.api.training import MemoryCheck
 from rljob.cli import kubectl, quota, runtime_image, start, usage
 from rljob.cli.arguments import parse, split_name
+from rljob.cli.check_image.command import check_image
 from rljob.cli.describe import World, why
 from rljob.cli.diff import Changes, against_file, against_job
 from rljob.cli.errors import UsageError
@@ -441,6 +443,7 @@ _COMMANDS = {
     "usage": _usage,
     "top": _top,
     "report": _report,
+    "check-image": check_image,
     "run": _run,
 }
 

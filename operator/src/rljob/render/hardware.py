@@ -119,7 +119,11 @@ def head_annotations(spec: RLJobSpec) -> dict[str, str]:
 
 def require_class(spec: RLJobSpec, pod: Json) -> None:
     """Restrict a worker pod to nodes of its class, unless the user's node selector contains the class's label."""
-    facts = facts_of(spec)
+    require_nodes_of(facts_of(spec), pod)
+
+
+def require_nodes_of(facts: AcceleratorFacts, pod: Json) -> None:
+    """Restrict a pod to nodes of a class, except for labels that its node selector contains."""
     chosen = pod.get("nodeSelector") or {}
     wanted = [_expression(name, values) for name, values in facts.node_labels.items() if name not in chosen]
     if wanted:

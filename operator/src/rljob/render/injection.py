@@ -39,33 +39,46 @@ def init_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
     image = spec.runtime.injected_image
     if image is None:
         return []
-    return [
-        {
-            "name": CONTAINER,
-            "image": image,
-            "imagePullPolicy": spec.runtime.image_pull_policy,
-            "command": [*COPY, *([] if spec.command else ["--with-verl"]), INJECTED_FOLDER],
-            "resources": whole(COPY_RUNTIME),
-            "securityContext": SECURITY,
-            "volumeMounts": [{"name": VOLUME, "mountPath": INJECTED_FOLDER}],
-            # As pods.LAST_LINES.
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
-    ]
+    return [copy_container(image, spec.runtime.image_pull_policy, with_verl=not spec.command)]
+
+
+def copy_container(image: str, pull_policy: str, *, with_verl: bool) -> dict[str, Any]:
+    """Return the container that copies the runtime of the operator's image."""
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": pull_policy,
+        "command": [*COPY, *(["--with-verl"] if with_verl else []), INJECTED_FOLDER],
+        "resources": whole(COPY_RUNTIME),
+        "securityContext": SECURITY,
+        "volumeMounts": [{"name": VOLUME, "mountPath": INJECTED_FOLDER}],
+        # As pods.LAST_LINES.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
 
 
 def volumes(spec: RLJobSpec) -> list[dict[str, Any]]:
     """Return the volume of the injected runtime."""
     if spec.runtime.injected_image is None:
         return []
-    return [{"name": VOLUME, "emptyDir": {"sizeLimit": VOLUME_MAX}}]
+    return [volume()]
+
+
+def volume() -> dict[str, Any]:
+    """Return the volume to which the runtime is copied."""
+    return {"name": VOLUME, "emptyDir": {"sizeLimit": VOLUME_MAX}}
 
 
 def mounts(spec: RLJobSpec) -> list[dict[str, Any]]:
     """Return the read-only mount of the injected runtime."""
     if spec.runtime.injected_image is None:
         return []
-    return [{"name": VOLUME, "mountPath": INJECTED_FOLDER, "readOnly": True}]
+    return [mount()]
+
+
+def mount() -> dict[str, Any]:
+    """Return the mount of a container that runs the copied runtime."""
+    return {"name": VOLUME, "mountPath": INJECTED_FOLDER, "readOnly": True}
 
 
 def program(spec: RLJobSpec) -> list[str]:

@@ -34,6 +34,7 @@ RAY_CPUS_PER_DEVICE = 8
 device (verl 0.9.1, verl/single_controller/ray/base.py); the rest is room for helpers, as in the class `cpu`."""
 EXPORTER = Size(cpu="20m", memory="96Mi", cpu_limit="1", memory_limit="512Mi")
 COPY_RUNTIME = Size(cpu="100m", memory="64Mi", cpu_limit="2", memory_limit="256Mi")
+CHECK_IMAGE = Size(cpu="100m", memory="128Mi", cpu_limit="2", memory_limit="1Gi")
 FETCH_CODE = Size(cpu="100m", memory="128Mi", cpu_limit="2", memory_limit="2Gi")
 INITIALIZER = Size(cpu="100m", memory="256Mi", cpu_limit="4", memory_limit="64Gi")
 SERVICE = Size(cpu="100m", memory="256Mi", cpu_limit="4", memory_limit="16Gi")

@@ -1,0 +1,52 @@
+"""`rljob check-image`: wire the arguments, the pod and the page together."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+
+from rljob.cli import kubectl, runtime_image
+from rljob.cli.check_image import result
+from rljob.cli.check_image.follow import Clock, run_check, say
+from rljob.cli.errors import UsageError
+from rljob.cli.output import DATA, data_page
+from rljob.render.image_check import ImageCheck
+
+INTERRUPTED = 130
+
+
+def check_image(chosen: argparse.Namespace, clock: Clock | None = None) -> int:
+    """Check the image, print the result, and return the exit code of the launcher."""
+    check = read_check(chosen)
+    name = f"check-image-{secrets.token_hex(3)}"
+    place = kubectl.Place(chosen.namespace, chosen.context)
+    say(f"checking {check.image} in pod {name}, without a device")
+    try:
+        ended = run_check(check, name, place, clock or Clock())
+    except KeyboardInterrupt:
+        say(f"interrupted; pod {name} is deleted")
+        return INTERRUPTED
+    found = result.read(ended, check, chosen.accelerator_class)
+    print(data_page([found], chosen.output) if chosen.output in DATA else result.page(found))
+    return result.exit_code(found, chosen.launcher)
+
+
+def read_check(chosen: argparse.Namespace) -> ImageCheck:
+    """Return what to check. Raise UsageError if the arguments do not fit together."""
+    name, accelerators = chosen.accelerator_class, chosen.accelerators
+    if name is not None and name not in accelerators:
+        raise UsageError(f"--class {name}: there is no such class; choose one of {', '.join(accelerators)}")
+    image = chosen.runtime_image or runtime_image.installed(chosen.context)
+    if image is None:
+        raise UsageError(
+            "no single operator with an image was found in the cluster, or it may not be read; name the operator's "
+            "image with --runtime-image"
+        )
+    return ImageCheck(
+        image=chosen.image,
+        runtime_image=image,
+        seconds=chosen.timeout,
+        user=chosen.run_as_user,
+        pull_secrets=tuple(chosen.image_pull_secret),
+        accelerator=accelerators[name] if name is not None else None,
+    )

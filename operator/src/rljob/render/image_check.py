@@ -1,0 +1,81 @@
+"""The pod in which `rljob check-image` examines an image: with the runtime of the operator, and without a device.
+
+The container starts as a Ray container with an injected runtime does: through bash, with the runtime in front of the
+image's own PYTHONPATH. The pod meets the Pod Security Standard `restricted`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rljob.api.accelerators import AcceleratorFacts
+from rljob.render import injection
+from rljob.render.hardware import require_nodes_of
+from rljob.render.resources import CHECK_IMAGE, whole
+from rljob_runtime.contract import IMAGE_SHELL_FILE
+
+CONTAINER = "check"
+LABEL = "rljob.dev/image-check"
+BASH = "/bin/bash"
+"""KubeRay v1.6.2 starts Ray with it: ray-operator/controllers/ray/utils/util.go (GetContainerCommand)."""
+NO_PYTHON, OLD_PYTHON = 97, 98
+"""Exit codes of the script, beside those of the runtime's check-image."""
+PULL_POLICY = "IfNotPresent"
+SCRIPT = f"""\
+if [ -f {IMAGE_SHELL_FILE} ]; then . {IMAGE_SHELL_FILE}; fi
+command -v python >/dev/null || exit {NO_PYTHON}
+python -c 'import sys; sys.exit({OLD_PYTHON} if sys.version_info < (3, 11) else 0)'
+if [ $? = {OLD_PYTHON} ]; then python --version 2>&1; exit {OLD_PYTHON}; fi
+{injection.SHELL_TEXT}exec python -m rljob_runtime check-image -o json
+"""
+"""Old releases of Python cannot even read the runtime, so the script asks for the release itself."""
+
+
+@dataclass(frozen=True)
+class ImageCheck:
+    """What to check, and how."""
+
+    image: str
+    runtime_image: str
+    seconds: int
+    """Deadline of the pod."""
+    user: int
+    pull_secrets: tuple[str, ...] = ()
+    accelerator: AcceleratorFacts | None = None
+    """Class of the node. None: any node."""
+
+
+def build_pod(check: ImageCheck, name: str) -> dict[str, Any]:
+    """Return the pod."""
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": check.seconds,
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": check.user != 0,
+            "runAsUser": check.user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "imagePullSecrets": [{"name": secret} for secret in check.pull_secrets],
+        "volumes": [injection.volume()],
+        "initContainers": [injection.copy_container(check.runtime_image, PULL_POLICY, with_verl=False)],
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": check.image,
+                "imagePullPolicy": PULL_POLICY,
+                "command": [BASH, "-c", "--", SCRIPT],
+                # Jobs replace the image's own value, except for the file that the script reads.
+                "env": [{"name": "BASH_ENV", "value": ""}],
+                "resources": whole(CHECK_IMAGE),
+                "securityContext": injection.SECURITY,
+                "volumeMounts": [injection.mount()],
+            }
+        ],
+    }
+    if check.accelerator is not None:
+        require_nodes_of(check.accelerator, spec)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {LABEL: name}}, "spec": spec}
