@@ -66,15 +66,17 @@ def explain(checked: Checked, spec: RLJobSpec, decisions: Sequence[Decision], be
     return above or [_unset(below)]
 
 
-def explain_page(rows: Sequence[Row]) -> str:
-    """Return the rows as a table."""
-    return table([("FIELD", "VALUE", "FROM"), *((row.field, _short(_text(row.value)), row.source) for row in rows)])
+def explain_page(rows: Sequence[Row], losses: Sequence[str] = ()) -> str:
+    """Return the rows as a table, and below it what the job loses compared with the trainer of the runtime."""
+    lost = ["", "lost compared with launcher.type Verl:", *(f"  - {each}" for each in losses)] if losses else []
+    page = table([("FIELD", "VALUE", "FROM"), *((row.field, _short(_text(row.value)), row.source) for row in rows)])
+    return "\n".join([page, *lost])
 
 
-def explain_document(namespace: str, name: str, rows: Sequence[Row]) -> dict[str, Any]:
+def explain_document(namespace: str, name: str, rows: Sequence[Row], losses: Sequence[str] = ()) -> dict[str, Any]:
     """Return the same as data."""
     fields = [{"field": row.field, "value": row.value, "from": row.source} for row in rows]
-    return {"namespace": namespace, "job": name, "fields": fields}
+    return {"namespace": namespace, "job": name, "fields": fields} | ({"losses": list(losses)} if losses else {})
 
 
 def _rows(tree: Tree, decided: Mapping[Path, Decision]) -> Iterator[tuple[Path, Row]]:

@@ -140,16 +140,21 @@ def _explain(chosen: argparse.Namespace) -> int:
     if judged is None:
         return FAILED
     found = [
-        (job, explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions(checked.spec)), path))
+        (
+            job,
+            explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions(checked.spec)), path),
+            () if path else LAUNCHER.losses(checked.spec),
+        )
         for job, checked in judged
         if checked.spec is not None
     ]
     if chosen.output in DATA:
-        documents = [explain_document(job.namespace, job.name, rows) for job, rows in found]
+        documents = [explain_document(job.namespace, job.name, rows, losses) for job, rows, losses in found]
         print(data_page(documents, chosen.output))
     else:
         several = len(found) > 1
-        print("\n\n".join((f"{job.name}:\n" if several else "") + explain_page(rows) for job, rows in found))
+        pages = [(f"{job.name}:\n" if several else "") + explain_page(rows, losses) for job, rows, losses in found]
+        print("\n\n".join(pages))
     return 0
 
 

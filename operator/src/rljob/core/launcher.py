@@ -53,5 +53,8 @@ class Launcher(Protocol):
         not known; the run then begins at step 0.
         """
 
+    def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
+        """Return what a job of this spec loses compared with the trainer of the runtime, a sentence for each."""
+
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> MemoryPlan | None:
         """Return the memory that each phase of a step takes of a die; None where it is not planned."""

@@ -52,6 +52,10 @@ class LauncherByType:
         """Return job.json as the spec's launcher writes it."""
         return _of(spec).job_config(job, spec, generation, earlier_path)
 
+    def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
+        """Return what a job of the spec's launcher loses."""
+        return _of(spec).losses(spec)
+
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return the plan of the spec's launcher."""
         return _of(spec).memory_plan(spec, shape)

@@ -63,6 +63,10 @@ class Shell:
     ) -> JobConfig:
         return replace(LAUNCHER.job_config(job, spec, generation, earlier_path), overrides={})
 
+    def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
+        del spec
+        return ()
+
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         del spec, shape
         return None

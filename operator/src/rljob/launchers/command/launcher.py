@@ -9,6 +9,7 @@ from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.launchers.command.checks import CHECKS, WARNINGS
 from rljob.launchers.command.job import job_config
+from rljob.launchers.command.losses import losses
 from rljob.launchers.job_config import ENTRYPOINT
 from rljob.launchers.node_needs import CORE_BINDING
 from rljob.render.names import JobIdentity
@@ -48,6 +49,10 @@ class CommandLauncher:
     ) -> JobConfig:
         """Return job.json of a cluster generation."""
         return job_config(job, spec, generation, earlier_path)
+
+    def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
+        """Return what a command loses."""
+        return tuple(losses(spec))
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return None: what a command keeps in a die's memory is not known."""

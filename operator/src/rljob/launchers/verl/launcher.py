@@ -97,6 +97,11 @@ class VerlLauncher:
         """Return job.json of a cluster generation."""
         return job_config(job, spec, generation, earlier_path)
 
+    def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
+        """Return nothing: it is what others are compared with."""
+        del spec
+        return ()
+
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return the memory that each phase of a step takes of a die."""
         return memory_plan(spec, shape)
