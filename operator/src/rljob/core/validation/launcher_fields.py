@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rljob.api.field_path import member
 from rljob.api.launcher import LauncherType
 from rljob.api.v1alpha1 import SHARED, VERL_ONLY, RLJobSpec
 from rljob.core.spec.merge import Tree, leaves
@@ -36,9 +37,9 @@ def violations(tree: Tree) -> Iterator[Violation]:
             yield _refused(name, tree[name], INSTEAD)
     for section, members in SHARED.items():
         found = tree.get(section)
-        for name, member in found.items() if isinstance(found, dict) else ():
+        for name, value in found.items() if isinstance(found, dict) else ():
             if name not in members:
-                yield _refused(f"{section}.{name}", member, OTHERS.get(section, INSTEAD))
+                yield _refused(member(section, name), value, OTHERS.get(section, INSTEAD))
 
 
 def readable(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def readable(document: Mapping[str, Any]) -> dict[str, Any]:
 def _part(name: str, section: Any) -> Any:  # noqa: ANN401 - JSON of anybody
     if name not in SHARED or not isinstance(section, Mapping):
         return section
-    return {member: value for member, value in section.items() if member in SHARED[name]}
+    return {field: value for field, value in section.items() if field in SHARED[name]}
 
 
 def _names_command(tree: Mapping[str, Tree]) -> bool:

@@ -10,7 +10,7 @@ from corpus.command import command, progress, saves
 
 from rljob.api.launcher import CommandMetrics
 from rljob.cli.errors import UsageError
-from rljob.cli.explain import explain
+from rljob.cli.explain import explain, read_path
 from rljob.cli.local.fields import without_effect
 from rljob.cli.plan import plan_memory
 from rljob.core.spec.merge import layer
@@ -67,6 +67,13 @@ def test_a_command_that_states_nothing_else_has_no_steps_progress_or_checkpoint(
     made = config_of(command(trainer=None))
     assert made.command is not None
     assert (made.total_steps, made.command.progress, made.command.checkpoint) == (0, None, None)
+
+
+@pytest.mark.parametrize(("key", "path"), [("", 'spec.trainer[""]'), ("a b", "spec.trainer[a b]")])
+def test_a_key_that_is_no_word_is_refused_at_a_path_that_explain_reads(key: str, path: str) -> None:
+    (found,) = validate("sums", small_spec(command(trainer={key: 1}))).violations
+    assert found.field == path
+    assert read_path(found.field) == ("trainer", key)
 
 
 def test_job_json_of_verl_names_no_command() -> None:
