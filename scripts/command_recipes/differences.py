@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scripts.command_recipes.sources import Source
+from scripts.command_recipes.sources import REBALANCE, Source
 from scripts.command_recipes.table import Facts
 
 TREE = "/workspace/cann-recipes-train"
@@ -33,6 +33,7 @@ LEFT_OUT = {
     "HCCL_HOST_SOCKET_PORT_RANGE": "the operator sets auto",
     "HCCL_CONNECT_TIMEOUT": "network.hccl.connectTimeoutSeconds",
     "HCCL_EXEC_TIMEOUT": "network.hccl.execTimeoutSeconds",
+    "ASCEND_PROCESS_LOG_PATH": "the operator sets a folder of the pod",
     "ASCEND_RT_VISIBLE_DEVICES": "the device plug-in gives the pod its devices",
     "ASCEND_HOME_PATH": "the image's set_env.sh",
     "ASCEND_TOOLKIT_HOME": "the image's set_env.sh",
@@ -135,6 +136,8 @@ def variable_value(source: Source, name: str, text: str) -> Value | None:
     """Return what the pods have for a variable of the script; None if it is left out, for the reason in LEFT_OUT."""
     if name in LEFT_OUT:
         return None
+    if name == "ROLLOUT_REBALANCE_ENABLE" and source.commit == REBALANCE:
+        return Value("1", "the tag is the last whose rebalance works, and the job shows it")
     return flag_value(source, name, text)
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 SWITCHES: Mapping[str, str] = {
     "ROLLOUT_REBALANCE_ENABLE": (
         "1 moves waiting and running requests between the replicas of a rollout. Do not set 1 in an image of "
-        "llm_rl/qwen3 at this commit: the hook reads torchair_graph_config, which the patches no longer pass, and "
-        "ends with a KeyError. Build the image from the tag v0.1.0 for it. There, too, duplicate tokens of a response"
-        " lose their log probabilities, every finish reason becomes stop, and with two instances of the rollout one "
-        "that plans no move blocks the other."
+        "llm_rl/qwen3 later than the tag v0.1.0: the hook reads torchair_graph_config, which the patches no longer "
+        "pass, and ends with a KeyError. In v0.1.0, too, duplicate tokens of a response lose their log "
+        "probabilities, every finish reason becomes stop, and with two instances of the rollout one that plans no "
+        "move blocks the other."
     ),
     "VLLM_ENABLE_EPLB": (
         "1 moves experts between devices by their load. With updated weights, experts may be loaded into the wrong "
@@ -38,8 +38,8 @@ SWITCHES: Mapping[str, str] = {
         "parallel sizes that divide each other."
     ),
     "VLLM_ENABLE_GRAPH_MODE": (
-        "1 captures graphs with torchair. Read by the patches of llm_rl/deepseek and of the tag v0.1.0; those of "
-        "llm_rl/qwen3 at this commit take rollout.enforce_eager and cudagraph_capture_sizes instead."
+        "1 captures graphs with torchair. Read by the patches of llm_rl/deepseek and of the tag v0.1.0; later ones of "
+        "llm_rl/qwen3 take rollout.enforce_eager and cudagraph_capture_sizes instead."
     ),
     "VLLM_ENABLE_EXPERT_PARALLEL": "1 spreads the experts over the rollout's devices; ALL_TO_ALL_RESHARD expects it.",
     "VLLM_ENABLE_FIX_ROUTE": "1 ignores the router and spreads tokens evenly: for random weights only.",
@@ -72,7 +72,13 @@ SWITCHES: Mapping[str, str] = {
         "below VLLM_ROLLOUT_EARLY_STOP_MIN_TOKENS. It changes what the model learns."
     ),
     "VLLM_EAGER_BASELINE_NO_RESAMPLE": "Read only by the script, which leaves out the sampler with 1.",
-    "VLLM_CHUNK_MOE_SIZE": "Read only by the patches of the tag v0.1.0.",
+    "VLLM_CHUNK_MOE_SIZE": (
+        "Tokens that pass the experts at once, to lower the peak of memory. Read only where the image has the patch "
+        "chunk_moe: from the tag v0.1.0 and from llm_rl/qwen3/verl-mindspeed."
+    ),
+    "HCCL_ASYNC_ERROR_HANDLING": (
+        "0 switches off the watchdog of torch_npu: ranks that wait for a lost one end only by HCCL's timeouts."
+    ),
     "RAY_raylet_start_wait_time_s": "The script sets it after Ray has started; here it applies to the start.",
 }
 FLAGS: Mapping[tuple[str, str], str] = {

@@ -117,9 +117,9 @@ DP_SIZE = (
 SP = "The script divides by the variable SP, which it does not set; the lengths here are those with 1."
 
 
-def _large(title: str, *, big: bool, notes: tuple[str, ...] = ()) -> Shape:
+def _large(title: str, *, big: bool, image: str = QWEN3_IMAGE, notes: tuple[str, ...] = ()) -> Shape:
     heads = ("256Gi", "64Gi") if big else ("128Gi", "32Gi")
-    return Shape(title, QWEN3_IMAGE, "atlas-a3-superpod", HOST_SHM, *heads, notes=notes)
+    return Shape(title, image, "atlas-a3-superpod", HOST_SHM, *heads, notes=notes)
 
 
 def _deepseek(title: str, *notes: str) -> Shape:
@@ -132,6 +132,12 @@ SHAPES = {
     ),
     "qwen3-235b-grpo-random": _large(
         "Qwen3-235B-A22B, GRPO with random weights on 8 nodes of Atlas A3.", big=True, notes=(DP_SIZE,)
+    ),
+    "qwen3-235b-grpo-rebalance": _large(
+        "Qwen3-235B-A22B, GRPO with true weights and the rollout rebalance on 8 nodes of Atlas A3.",
+        big=True,
+        image="registry.example/cann-recipes/qwen3:v0.1.0",
+        notes=("The script has the switch ROLLOUT_REBALANCE_ENABLE at 0; this job sets 1.",),
     ),
     "qwen3-235b-dapo": _large("Qwen3-235B-A22B, DAPO on 8 nodes of Atlas A3.", big=True, notes=(DP_SIZE,)),
     "qwen3-32b-grpo": _large("Qwen3-32B, GRPO on 2 nodes of Atlas A3.", big=False),

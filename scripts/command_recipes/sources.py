@@ -9,6 +9,8 @@ COMMIT = "93819a74531c19c5c6089a5a916519ae20cf28fb"
 """Of the main branch, 2026-02-14."""
 DYNAMIC = "0c14b44ab2587e7ac913dfb743983fe1709a6309"
 """The commit that adds the drafts from earlier responses."""
+REBALANCE = "7294b1ab15b9cac8935115feeca53dd4443ffabf"
+"""The tag v0.1.0, the last with a rollout rebalance of llm_rl/qwen3 that works."""
 RESAMPLER = "ba7be60788b6d443dabcd1cf8a52a27fc7452499"
 """The commit that adds the example of the length-aware order."""
 QWEN3 = "llm_rl/qwen3"
@@ -60,11 +62,10 @@ class Source:
 SP = (("SP", "1"),)
 
 
-def _qwen3(name: str, script: str, *, switches: bool) -> Source:
+def _qwen3(name: str, script: str, *, switches: bool, commit: str = COMMIT) -> Source:
     before = (QWEN3_WRAPPER, QWEN3_ENV) if switches else (QWEN3_WRAPPER,)
-    return Source(
-        name, f"{QWEN3}/internal/{script}.sh", before=before, folder=QWEN3, code="" if "dapo" in name else QWEN3
-    )
+    code = "" if "dapo" in name else QWEN3
+    return Source(name, f"{QWEN3}/internal/{script}.sh", commit=commit, before=before, folder=QWEN3, code=code)
 
 
 def _deepseek(name: str, weights: str) -> Source:
@@ -76,6 +77,7 @@ def _deepseek(name: str, weights: str) -> Source:
 SOURCES = (
     _qwen3("qwen3-235b-grpo", "train_grpo_qwen3_235b_128die_true_weight", switches=True),
     _qwen3("qwen3-235b-grpo-random", "train_grpo_qwen3_235b_128die_random_init", switches=True),
+    _qwen3("qwen3-235b-grpo-rebalance", "train_grpo_qwen3_235b_128die_true_weight", switches=True, commit=REBALANCE),
     _qwen3("qwen3-235b-dapo", "train_dapo_qwen3_235b_128die_true_weight", switches=True),
     _qwen3("qwen3-32b-grpo", "train_grpo_qwen3_32b_32die_true_weight", switches=False),
     _qwen3("qwen3-32b-dapo", "train_dapo_qwen3_32b_32die_true_weight", switches=False),

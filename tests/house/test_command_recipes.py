@@ -173,6 +173,34 @@ def test_a_manifest_renders_its_command_and_its_variables(name: str, capsys: pyt
         assert wanted <= {(entry["name"], entry.get("value")) for entry in _ray_container(pod)["env"]}
 
 
+@pytest.mark.parametrize("name", FACTS)
+def test_the_pods_have_the_timeouts_of_the_script(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    timeouts = ("HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT")
+    wanted = {(key, FACTS[name].environment[key]) for key in timeouts if key in FACTS[name].environment}
+    assert main(["render", "--file", str(FOLDER / f"{name}.yaml")]) == 0
+    rendered = list(yaml.safe_load_all(capsys.readouterr().out))
+    cluster = next(document for document in rendered if document.get("kind") == "RayCluster")["spec"]
+    for pod in cluster["workerGroupSpecs"]:
+        assert wanted <= {(entry["name"], entry.get("value")) for entry in _ray_container(pod)["env"]}
+
+
+@pytest.mark.parametrize("name", [name for name, facts in FACTS.items() if not saves(facts)])
+def test_a_job_that_saves_nothing_accepts_what_the_guide_adds(name: str) -> None:
+    text = (EXAMPLES.parent / "docs/guides/cann-recipes.md").read_text()
+    addition = yaml.safe_load(text.rpartition("```yaml")[2].partition("```")[0])["spec"]
+    spec = spec_of(name)
+    spec["launcher"]["command"] |= addition["launcher"]["command"]
+    spec["checkpoint"] = addition["checkpoint"]
+    kept, (first, *added) = command_of(name), addition["launcher"]["command"]["args"]
+    assert first == "..."
+    changed = tuple(argument.partition("=")[0] + "=" for argument in added)
+    assert changed == ("trainer.save_freq=", "trainer.default_local_dir=")
+    args = [*(argument for argument in kept if not argument.startswith(changed)), *added]
+    spec["launcher"]["command"]["args"] = args
+    assert list(violations(SPEC, spec)) == []
+    assert validate(name, spec).violations == ()
+
+
 def _ray_container(pod: Json) -> dict[str, Any]:
     container: dict[str, Any] = pod["template"]["spec"]["containers"][0]
     return container
