@@ -78,4 +78,7 @@ def build_pod(check: ImageCheck, name: str) -> dict[str, Any]:
     }
     if check.accelerator is not None:
         require_nodes_of(check.accelerator, spec)
+        # A taint that keeps other pods off nodes with devices is named after the resource, as Kubernetes' plug-in
+        # ExtendedResourceToleration expects (v1.36.2, plugin/pkg/admission/extendedresourcetoleration/admission.go).
+        spec["tolerations"] = [{"key": check.accelerator.resource, "operator": "Exists"}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {LABEL: name}}, "spec": spec}

@@ -45,9 +45,11 @@ def test_root_is_possible_on_request() -> None:
 
 
 def test_a_class_chooses_the_node() -> None:
-    assert "affinity" not in build_pod(CHECK, "check")["spec"]
+    assert not {"affinity", "tolerations"} & build_pod(CHECK, "check")["spec"].keys()
     accelerator = BUILT_IN["atlas-a3"]
-    node = build_pod(dataclasses.replace(CHECK, accelerator=accelerator), "check")["spec"]["affinity"]["nodeAffinity"]
+    spec = build_pod(dataclasses.replace(CHECK, accelerator=accelerator), "check")["spec"]
+    assert spec["tolerations"] == [{"key": "huawei.com/Ascend910", "operator": "Exists"}]
+    node = spec["affinity"]["nodeAffinity"]
     (term,) = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert {each["key"] for each in term["matchExpressions"]} == set(accelerator.node_labels)
 
