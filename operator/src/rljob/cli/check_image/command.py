@@ -10,6 +10,7 @@ from rljob.cli.check_image import result
 from rljob.cli.check_image.follow import Clock, run_check, say
 from rljob.cli.errors import UsageError
 from rljob.cli.output import DATA, data_page
+from rljob.core.validation.images import FORM, SHOWN, image_problem
 from rljob.render.image_check import ImageCheck
 
 INTERRUPTED = 130
@@ -34,6 +35,9 @@ def check_image(chosen: argparse.Namespace, clock: Clock | None = None) -> int:
 def read_check(chosen: argparse.Namespace) -> ImageCheck:
     """Return what to check. Raise UsageError if the arguments do not fit together."""
     name, accelerators = chosen.accelerator_class, chosen.accelerators
+    for argument, named in (("IMAGE", chosen.image), ("--runtime-image", chosen.runtime_image)):
+        if named is not None and (problem := image_problem(named)) is not None:
+            raise UsageError(f"{argument} {named[:SHOWN]!r} {problem}; write {FORM}")
     if name is not None and name not in accelerators:
         raise UsageError(f"--class {name}: there is no such class; choose one of {', '.join(accelerators)}")
     image = chosen.runtime_image or runtime_image.installed(chosen.context)

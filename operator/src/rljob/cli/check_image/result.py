@@ -56,10 +56,10 @@ def _printed(ended: Ended, check: ImageCheck) -> Document:
         if line.rstrip() == "{":
             try:
                 found, _ = decoder.raw_decode("\n".join(lines[index:]))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(found, dict) and {"launchers", "rows"} <= found.keys():
-                return found
+            if _is_result(found):
+                return found  # type: ignore[no-any-return]
     if OTHER_CPU in (ended.log + ended.message).lower():
         raise UsageError(
             f"{check.image} is not for the CPU architecture of node {ended.node} ({OTHER_CPU}); choose nodes for "
@@ -69,6 +69,26 @@ def _printed(ended: Ended, check: ImageCheck) -> Document:
     raise UsageError(
         f"the check of {check.image} ended with exit code {ended.exit_code} and without a result: {last}; check that "
         f"{check.runtime_image} is the operator's image of this release"
+    )
+
+
+def _is_result(found: Any) -> bool:  # noqa: ANN401 - a JSON value
+    """Return whether a JSON value is the runtime's result: an image may print anything."""
+    try:
+        rows, launchers = found["rows"], found["launchers"]
+        told = [text for row in rows for text in (row["subject"], row["seen"], row["message"])]
+        verdicts = [verdict for row in rows for verdict in row["verdicts"].values()]
+        for name in (VERL, COMMAND):
+            verdicts.append(launchers[name]["verdict"])
+            told += [launchers[name]["headline"], *launchers[name]["reasons"]]
+    except (AttributeError, KeyError, TypeError):
+        return False
+    return (
+        isinstance(rows, list)
+        and launchers.keys() == {VERL, COMMAND}
+        and all(row["verdicts"] for row in rows)
+        and all(isinstance(text, str) for text in told)
+        and all(isinstance(verdict, str) and verdict in EXIT_CODES for verdict in verdicts)
     )
 
 
@@ -124,7 +144,12 @@ def page(found: Document) -> str:
             lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     if found["notChecked"]:
         lines += ["", "not checked:", *(f"  - {each}" for each in found["notChecked"])]
-    return "\n".join(lines)
+    return "\n".join(_printable(line) for text in lines for line in text.split("\n"))
+
+
+def _printable(line: str) -> str:
+    """Replace characters by which the text of an image would control the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in line)
 
 
 def _worst(row: Mapping[str, Any]) -> str:

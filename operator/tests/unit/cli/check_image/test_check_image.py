@@ -24,7 +24,7 @@ FOUND = {
         {"subject": "cann", "seen": "absent", "verdicts": {"Verl": "degraded"}, "message": "its release"},
     ],
 }
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "launchers": {name: {"verdict": "fits", "headline": "fits", "reasons": []} for name in ("Verl", "Command")},
     "rows": [{"subject": "bash", "seen": "/bin/bash", "verdicts": {"Verl": "fits", "Command": "fits"}, "message": ""}],
 }
@@ -217,3 +217,49 @@ def test_wrong_arguments_are_refused(
 def test_an_unknown_class_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(cluster, "--class", "atlas") == 2
     assert "--class atlas: there is no such class; choose one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["X.example/Verl"], [IMAGE, "--runtime-image", "a b"]])
+def test_what_is_no_image_is_refused_before_a_pod_is_created(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    cluster.write()
+    assert main(["check-image", *words]) == 2
+    assert "write [REGISTRY/]NAME[:TAG]" in capsys.readouterr().err
+    assert not (cluster.folder / "created").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": {"subject": "bash"}},
+        {"rows": {}},
+        {"rows": [7]},
+        {"rows": [{**PLAIN["rows"][0], "seen": 3}]},
+        {"rows": [{**PLAIN["rows"][0], "verdicts": {}}]},
+        {"rows": [{**PLAIN["rows"][0], "verdicts": ["fits"]}]},
+        {"rows": [{**PLAIN["rows"][0], "verdicts": {"Verl": "great"}}]},
+        {"launchers": []},
+        {"launchers": {"Verl": PLAIN["launchers"]["Verl"]}},
+        {"launchers": {**PLAIN["launchers"], "Other": PLAIN["launchers"]["Verl"]}},
+        {"launchers": {**PLAIN["launchers"], "Verl": {"verdict": [], "headline": "", "reasons": []}}},
+    ],
+)
+def test_json_of_another_form_is_no_result(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], change: dict[str, Any]
+) -> None:
+    cluster.states, cluster.log = [ended(0)], json.dumps({**PLAIN, **change}, indent=2)
+    assert check(cluster) == 2
+    assert "without a result" in capsys.readouterr().err
+
+
+def test_deep_json_of_the_image_is_passed_over(cluster: Cluster) -> None:
+    cluster.states, cluster.log = [ended(0)], '{\n"a": ' + "[" * 200_000 + "\n" + json.dumps(PLAIN, indent=2)
+    assert check(cluster) == 0
+
+
+def test_texts_of_an_image_do_not_control_the_terminal(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {**PLAIN["rows"][0], "seen": "/bin/\x1b[2Jbash"}
+    cluster.states, cluster.log = [ended(0)], json.dumps({**PLAIN, "rows": [row]}, indent=2)
+    assert check(cluster) == 0
+    assert "/bin/?[2Jbash" in capsys.readouterr().out
