@@ -74,7 +74,8 @@ def _head(source: Source, facts: Facts, shape: Shape) -> Iterator[str]:
         yield from comment(note, 0)
     yield from comment(
         f"{facts.path} of {facts.repository} at {facts.commit[:12]}: docs/reference/cann-recipes.md lists every "
-        "difference, docs/guides/cann-recipes.md states what image and volume must have. Not run on hardware.",
+        "difference, docs/guides/cann-recipes.md states what image and volume must have. "
+        "Not run on hardware. See docs/guides/cann-recipes.md.",
         0,
     )
     yield from ("apiVersion: rljob.dev/v1alpha1", "kind: RLJob", "metadata:", f"  name: {source.name}", "spec:")
