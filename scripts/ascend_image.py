@@ -27,7 +27,8 @@ TRITON_ASCEND = "3.2.2"
 
 USE = """\
 One image per generation of hardware (A2, A3) and architecture of the hosts (arm64, amd64): operators are compiled for
-one generation, and an image for another one fails when it loads them. Nothing on this page has been run on an NPU yet.
+one generation, and an image for another one fails when it loads them. Nothing on this page has been run on an NPU yet
+(`rljob conformance`: `image-check`, `trains`).
 `python /opt/ascend/check.py` in the image reports what is wrong with it, at the end of the build and at any later time.
 """
 COMPATIBLE = (

@@ -50,7 +50,8 @@ FORMULAS = """\
 *h* hidden size, *L* layers, *H* attention heads, *K* key-value heads, *d* elements of a head, *I* inner size of an MLP,
 *V* vocabulary, *E* experts, *k* experts per token; *t*, *p*, *c*, *e* the tensor, pipeline, context and expert sizes,
 *N* devices. bf16 has 2 bytes, fp32 has 4. Rows with `~` are estimates: they were compared with published figures if
-there are any, and have not been measured on hardware.
+there are any, and have not been measured on hardware; `rljob conformance`: `trains` would confirm only that a small
+model fits.
 """
 ROWS = (
     (

@@ -29,7 +29,8 @@ On the Ray containers of head and workers. A variable of the same name in a temp
 FLAGS = """\
 The scripts of cann-recipes-train for DeepSeek-V3, Qwen3-235B-A22B (GRPO and DAPO) and Qwen3-32B, flag by flag. The
 values are those that our recipes render; a test compares each with job.json and with the pods. `left out` states why
-verl 0.9.1 does not use a flag. None of these recipes has been measured on hardware yet.
+verl 0.9.1 does not use a flag. None of these recipes has been measured on hardware yet;
+`rljob conformance`: `trains`, `metrics` would confirm the stack that they run on, with a small model.
 """
 SHORT = {
     recipe_flags.DEEPSEEK: "DeepSeek-V3",

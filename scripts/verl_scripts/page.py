@@ -15,7 +15,7 @@ The training scripts in the repository of verl ({REPOSITORY}, commit `{COMMIT[:1
 or have a branch for them, translated into RLJobs and checked as the operator checks a job. Keys with a field become the
 field, found through the launcher's own table ([verl-keys.md](verl-keys.md)); the others become `verl.overrides`.
 `make refresh-recipes VERL=<clone>` reads the scripts again, and a test fails if a verdict changes. Nothing on this page
-has been run on an NPU.
+has been run on an NPU (`rljob conformance`: `trains`).
 """
 DROPPED_BY_ALL = 40
 """A key that is dropped in at least this many scripts is explained once, not in each."""

@@ -86,6 +86,7 @@ def build_parser(version: str = "") -> Parser:
     _add_looks(commands)
     _add_cluster_commands(commands)
     _add_check_image(commands)
+    _add_conformance(commands)
     return parser
 
 
@@ -332,6 +333,41 @@ def _add_check_image(commands: Commands[Parser]) -> None:
     )
 
 
+def _add_conformance(commands: Commands[Parser]) -> None:
+    """Add the command that checks a cluster by a run of its own."""
+    check = _command(
+        commands,
+        "conformance",
+        "check on the cluster that this release does what it claims, with a small job of its own; exit code 1 if not",
+        outputs=(output.TABLE, output.JSON),
+        namespace="namespace to create the job in; default: the namespace of the context",
+    )
+    check.add_argument(
+        "--class", dest="accelerator_class", default="cpu", metavar="CLASS", help="accelerator class; default: cpu"
+    )
+    check.add_argument("--image", help="runtime image; default for class cpu: that of the quickstart")
+    check.add_argument(
+        "--image-pull-secret", action="append", default=[], metavar="NAME", help="Secret for its registry; repeatable"
+    )
+    check.add_argument(
+        "--devices", type=_count, metavar="N", help="devices to use; default: a whole node, with class cpu 2"
+    )
+    check.add_argument("--steps", type=_count, default=40, metavar="N", help="steps to train, at least 16; default: 40")
+    check.add_argument("--node", metavar="NAME", help="run head and worker on this node")
+    check.add_argument("--storage-class", metavar="NAME", help="StorageClass of the volume; default: the cluster's")
+    check.add_argument(
+        "--access-mode",
+        choices=("ReadWriteMany", "ReadWriteOnce"),
+        default="ReadWriteMany",
+        help="access mode of the volume; ReadWriteOnce needs --node; default: ReadWriteMany",
+    )
+    check.add_argument("--queue", metavar="NAME", help="queue of Kueue, or of Volcano with --gang Volcano")
+    check.add_argument("--gang", choices=("Volcano", "Kueue"), help="scheduler that starts the pods together")
+    check.add_argument("--report", type=Path, metavar="FILE", help="write the result as JSON, to attach to a report")
+    check.add_argument("--keep", action="store_true", help="do not delete what the run created")
+    check.add_argument("--list", action="store_true", help="print the claims, and use no cluster")
+
+
 def _add_name(command: Parser) -> None:
     command.add_argument("name", metavar="NAME", help="name of the RLJob, or NAMESPACE/NAME")
 
@@ -344,6 +380,10 @@ def _interval(text: str) -> float:
     return _number(
         text, "seconds, such as 2", lambda number: number >= SHORTEST_INTERVAL, f"at least {SHORTEST_INTERVAL}"
     )
+
+
+def _count(text: str) -> int:
+    return int(_number(text, "devices, such as 2", lambda number: number >= 1 and number.is_integer(), "at least 1"))
 
 
 def _hours(text: str) -> float:

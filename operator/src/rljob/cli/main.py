@@ -22,7 +22,8 @@ from rljob.api.training import MemoryCheck
 from rljob.cli import kubectl, quota, runtime_image, start, usage
 from rljob.cli.arguments import parse, split_name
 from rljob.cli.check_image.command import check_image
-from rljob.cli.describe import World, why
+from rljob.cli.conformance.command import conformance
+from rljob.cli.describe import why
 from rljob.cli.diff import Changes, against_file, against_job
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain, explain_document, explain_page, read_path
@@ -38,6 +39,7 @@ from rljob.cli.report.run import ReportRun
 from rljob.cli.status import describe, failed, status_document
 from rljob.cli.version import version_page
 from rljob.cli.watch import top, watch_status
+from rljob.cli.world import read_world
 from rljob.control import accelerator_files
 from rljob.core.spec.decisions import decide
 from rljob.core.spec.recipes import NOT_IN_CLUSTER, Recipes, complete
@@ -45,7 +47,6 @@ from rljob.core.validation import launcher_fields
 from rljob.core.validation.document import NOT_IN_FILES, validate_document
 from rljob.core.validation.validate import Checked, check
 from rljob.launchers import LAUNCHER
-from rljob.render import labels
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import read_snapshot
@@ -326,17 +327,7 @@ def _placed(job: Mapping[str, Any], place: kubectl.Place, accelerators: Accelera
 def _describe(chosen: argparse.Namespace) -> int:
     job = kubectl.get_job(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
     place = kubectl.Place(job["metadata"]["namespace"], chosen.context)
-    mine = f"{labels.JOB_UID}={job['metadata']['uid']}"
-    job = start.with_current(job, datetime.now(UTC))
-    world = World(job, clusters=kubectl.list_readable("rayclusters.ray.io", place, "--selector", mine) or ())
-    if world.cluster is not None:
-        pods = kubectl.list_readable("pods", place, "--selector", f"{labels.RAY_CLUSTER}={world.cluster_name}")
-        events = kubectl.list_readable("events.events.k8s.io", place, "--field-selector", "type=Warning")
-        world = replace(world, pods=pods or (), events=events or ())
-    if world.is_queued:
-        world = replace(world, workloads=kubectl.list_readable("workloads.kueue.x-k8s.io", place))
-    if world.unscheduled:
-        world = replace(world, nodes=kubectl.list_readable("nodes", place))
+    world = read_world(start.with_current(job, datetime.now(UTC)), place)
     told = why(world)
     if chosen.output in DATA:
         document = status_document(job)
@@ -344,6 +335,10 @@ def _describe(chosen: argparse.Namespace) -> int:
     else:
         print("\n".join(textwrap.wrap(told, PARAGRAPH_WIDTH, break_long_words=False, break_on_hyphens=False)))
     return FAILED if world.status.get("state") in ("Failed", "Invalid") else 0
+
+
+def _conformance(chosen: argparse.Namespace) -> int:
+    return conformance(chosen, LAUNCHER.versions)
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -449,6 +444,7 @@ _COMMANDS = {
     "top": _top,
     "report": _report,
     "check-image": check_image,
+    "conformance": _conformance,
     "run": _run,
 }
 

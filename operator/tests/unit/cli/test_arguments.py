@@ -48,7 +48,8 @@ def test_every_option_has_a_help_text(name: str) -> None:
 
 
 def test_every_kind_of_command_is_there() -> None:
-    assert set(COMMANDS) == {*WITH_FILES, "status", "describe", "quota", "usage", "top", "report", "check-image"}
+    looks = {"status", "describe", "quota", "usage", "top", "report", "check-image", "conformance"}
+    assert set(COMMANDS) == {*WITH_FILES, *looks}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""Check the image in a pod of its own: `check-image` of the runtime that the operator's image brings.
+
+The pod needs no device. It gets the runtime as the pods of a job do, so the image need not have one. `Run` deletes it
+with everything else that carries the label of the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rljob.cli import kubectl
+from rljob.cli.conformance.clock import POLL_SECONDS, Clock, Trouble
+from rljob.cli.conformance.facts import ImageFacts, Plan
+from rljob.cli.conformance.manifests import LABEL
+from rljob.cli.errors import UsageError
+from rljob.core.attempts.start_diagnosis import PROBLEMS, diagnose
+from rljob.core.observed import Manifest
+from rljob.render import labels, resources
+from rljob.render.injection import CODE, CONTAINER, SECURITY, VOLUME, VOLUME_MAX
+from rljob_runtime.contract import INJECTED_FOLDER
+
+CHECK = "check-image"
+SECONDS = 900.0
+"""Deadline: the image is pulled here for the first time."""
+# sh, because the check reports a missing bash. The image's own PYTHONPATH is kept, as in the pods of a job.
+SCRIPT = f'export PYTHONPATH="{CODE}${{PYTHONPATH:+:$PYTHONPATH}}"; exec python -m rljob_runtime check-image -o json'
+ENDED = ("Succeeded", "Failed")
+REASONS_MAX = 3
+"""Reasons in the table; the report has all."""
+LAST_CHARACTERS = 600
+NODES_MAX = 50
+
+
+def check_image(
+    plan: Plan,
+    operator_image: str,
+    nodes: Sequence[str],
+    place: kubectl.Place,
+    clock: Clock,
+    launcher: str = "Verl",
+) -> ImageFacts:
+    """Return the verdict about the image for jobs of a launcher. Raise UsageError if the pod cannot be created."""
+    try:
+        kubectl.create(pod_manifest(plan, operator_image, nodes), place)
+    except UsageError as error:
+        # A quota or an admission policy refuses the pod in the same words, and would refuse those of the job.
+        if "cannot create resource" in str(error):
+            return ImageFacts(skipped="you may not create pods; the job tells what its image lacks")
+        raise
+    problem = _wait(plan, place, clock)
+    if problem:
+        return ImageFacts("refused", problem)
+    return read_answer(kubectl.run(["logs", pod_name(plan), "--container", CHECK], place), launcher)
+
+
+def pod_name(plan: Plan) -> str:
+    """Return the name of the pod."""
+    return f"{plan.name}-image"
+
+
+def pod_manifest(plan: Plan, operator_image: str, nodes: Sequence[str]) -> Manifest:
+    """Return the pod. It runs on one of the nodes: others may have another CPU architecture."""
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": int(SECONDS),
+        "automountServiceAccountToken": False,
+        "imagePullSecrets": [{"name": name} for name in plan.pull_secrets],
+        "volumes": [{"name": VOLUME, "emptyDir": {"sizeLimit": VOLUME_MAX}}],
+        "initContainers": [
+            _container(CONTAINER, operator_image, ["python", "-m", "rljob_runtime", "copy-runtime", INJECTED_FOLDER])
+        ],
+        "containers": [_container(CHECK, plan.image, ["sh", "-c", SCRIPT])],
+    }
+    if plan.node is not None:
+        spec["nodeSelector"] = {labels.HOSTNAME: plan.node}
+    if nodes:
+        # The terms are alternatives, and a requirement on a field takes one value (kubernetes v1.36.2,
+        # pkg/apis/core/validation/validation.go, ValidateNodeFieldSelectorRequirement).
+        fields = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in nodes[:NODES_MAX]]
+        required = {"nodeSelectorTerms": [{"matchFields": [one]} for one in fields]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    metadata = {"name": pod_name(plan), "labels": {LABEL: plan.run}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _container(name: str, image: str, command: list[str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+        "resources": resources.whole(resources.COPY_RUNTIME),
+        "securityContext": SECURITY,
+        "volumeMounts": [{"name": VOLUME, "mountPath": INJECTED_FOLDER}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _wait(plan: Plan, place: kubectl.Place, clock: Clock) -> str:
+    """Wait until the check has ended. Return why it could not be made, or nothing."""
+    begin, trouble = clock.now(), Trouble()
+    while True:
+        pod = kubectl.get_pod(pod_name(plan), place)
+        if _has_ended(pod):
+            return ""
+        now, found = clock.now(), diagnose([pod])
+        ended = (pod.get("status") or {}).get("phase") in ENDED
+        trouble = trouble.next(now, troubled=found.reason in PROBLEMS)
+        if ended or trouble.lasts(clock):
+            return found.message
+        if now - begin >= SECONDS:
+            return f"{found.message} (after {now - begin:.0f} s)"
+        clock.sleep(POLL_SECONDS)
+
+
+def _has_ended(pod: Manifest) -> bool:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any("exitCode" in (status.get("state", {}).get("terminated") or {}) for status in statuses)
+
+
+def read_answer(text: str, launcher: str) -> ImageFacts:
+    """Return the verdict in the output of `check-image -o json`."""
+    try:
+        found = json.loads(text)["launchers"][launcher]
+        verdict, headline, reasons = found["verdict"], found["headline"], found["reasons"]
+    except (ValueError, KeyError, TypeError):
+        end = " ".join(text.split())[-LAST_CHARACTERS:]
+        return ImageFacts("refused", f"the runtime cannot be started in the image: {end or 'no output'}")
+    more = f" and {len(reasons) - REASONS_MAX} more" if len(reasons) > REASONS_MAX else ""
+    shown = f"{headline}: {'; '.join(reasons[:REASONS_MAX])}{more}" if reasons else headline
+    return ImageFacts(verdict, shown, tuple(reasons))
