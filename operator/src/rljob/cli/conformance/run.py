@@ -253,8 +253,9 @@ class Run:
         try:
             left = self._delete(selector, name)
         except (UsageError, KeyboardInterrupt) as error:
-            say(f"cleanup was not completed ({str(error) or 'interrupted'}); to delete the rest: {by_hand}")
-            left = [f"objects with the label {selector}"]
+            cause = str(error) or "interrupted"
+            say(f"cleanup was not completed ({cause}); to delete the rest: {by_hand}")
+            left = [f"objects with the label {selector} (not looked for: {cause})"]
         self.facts = replace(self.facts, left=tuple(left))
         self.done.add(Stage.CLEANUP)
 

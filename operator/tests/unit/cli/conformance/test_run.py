@@ -220,6 +220,13 @@ def test_what_is_left_fails_cleanup(cluster: Cluster, make_run: MakeRun) -> None
     assert _failed(rows)["cleanup"].startswith("left: persistentvolumeclaim/conformance-abc123; delete")
 
 
+def test_a_cleanup_that_fails_states_its_cause(cluster: Cluster, make_run: MakeRun) -> None:
+    cluster.answer("delete", 'Error from server (Forbidden): User "u" cannot delete')
+    told = _failed(make_run().go())["cleanup"]
+    assert "objects with the label rljob.dev/conformance=abc123 (not looked for: " in told
+    assert "cannot delete" in told
+
+
 def test_what_may_not_be_read_is_not_run_and_blocks_nothing(cluster: Cluster, make_run: MakeRun) -> None:
     forbidden = 'Error from server (Forbidden): User "u" cannot list'
     lists = ("get deployments.apps", "get nodes")
