@@ -13,6 +13,8 @@ from tests.kube import Kube, KubectlError, Manifest, condition, wait_for
 pytestmark = pytest.mark.e2e
 
 IMAGE = runs.IMAGE
+OPERATOR_IMAGE = "rljob.local/operator:dev"
+"""Has the library for Git, which the runtime brings; images of jobs need not have it."""
 GIT_SERVER = """
 import os
 os.makedirs('/tmp/rewards/math')
@@ -127,7 +129,12 @@ def test_secrets_services_and_patches_are_in_the_pod(kube: Kube) -> None:
 
 
 def test_code_in_git_is_fetched_and_a_wrong_commit_ends_the_job_before_it_holds_npus(kube: Kube) -> None:
-    server = {"name": "git", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["python", "-c", GIT_SERVER]}
+    server = {
+        "name": "git",
+        "image": OPERATOR_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-c", GIT_SERVER],
+    }
     kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "git"}, "spec": {"containers": [server]}})
 
     def commit() -> str | None:

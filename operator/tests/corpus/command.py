@@ -49,6 +49,7 @@ GOOD = {
     "a command that resumes by itself": saves(
         {"args": ["train", "{checkpoints}", "{step}"], "checkpoint": {"resumeArgs": []}}
     ),
+    "a command that looks into its one folder": saves({"checkpoint": {"fence": "None", "resumeArgs": []}}),
     "a command with JSON lines": progress(source="JSONLines", path="/tmp/steps.jsonl", stepKey="n"),
     "a command with a pattern": progress(source="Pattern", pattern="step (?P<step>[0-9]+)"),
     "a command like verl": merged(

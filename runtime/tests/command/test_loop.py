@@ -224,6 +224,22 @@ def test_repeated_and_earlier_steps_and_the_validation_at_the_start_do_not_count
     assert "the command ended by itself after step 3 of 5" in job.progress.notes
 
 
+def test_a_stop_before_the_first_step_is_passed_on_to_the_command(run: MakeRun, tmp_path: Path) -> None:
+    script = f"trap 'touch {tmp_path}/saved; exit 0' TERM; touch {tmp_path}/up; while true; do sleep 0.1; done"
+    job = run().with_command(script)
+    attempt = job.begin(1)
+
+    def ask() -> None:
+        ends = time.monotonic() + 60
+        while time.monotonic() < ends and not ((tmp_path / "up").exists() and job.spool.has_begun(1)):
+            time.sleep(0.05)
+        job.spool.request_stop(StopRequest(1, StopMode.AFTER_STEP))
+
+    threading.Thread(target=ask, daemon=True).start()
+    assert attempt.run() == Result(0, StopMode.AFTER_STEP)
+    assert (tmp_path / "saved").exists()
+
+
 @pytest.mark.parametrize("told", [CONSOLE, None])
 def test_a_stop_may_wait_for_the_command_once_there_is_something_to_save(
     run: MakeRun, told: CommandProgress | None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.checkpoint import TRACKER_FILE
+from rljob_runtime.command import attempt_folders
 from rljob_runtime.command.retention import Retention
 from rljob_runtime.command.saved_watch import SavedWatch
 from rljob_runtime.contract import CheckpointLayout, CommandCheckpoint
@@ -72,6 +73,21 @@ def test_steps_that_are_single_files(tmp_path: Path) -> None:
         write(tmp_path / f"step-{step}.json")
     retain(tmp_path, pattern("step-{step}.json"), keep=1)
     assert entries(tmp_path) == {"step-2.json"}
+
+
+def test_the_newest_folder_that_nothing_marks_as_complete_may_still_be_written(tmp_path: Path) -> None:
+    for step in (10, 20):
+        write(tmp_path / f"global_step{step}" / "model.pt")
+    (tmp_path / "global_step30").mkdir()
+    layout = pattern("global_step{step}")
+    newest = attempt_folders.newest(tmp_path, layout)
+    assert newest is not None
+    assert newest.step == 20, "a folder without entries is not a step"
+    retain(tmp_path, layout, keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"global_step10", "global_step20", "global_step30"}
+    write(tmp_path / "global_step30" / "model.pt")
+    retain(tmp_path, layout, keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"global_step20", "global_step30"}
 
 
 def test_a_launcher_that_lost_the_folder_deletes_nothing(tmp_path: Path) -> None:

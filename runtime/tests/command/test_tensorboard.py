@@ -159,7 +159,36 @@ def test_metrics_names_and_files_are_bounded(tmp_path: Path, file: Path, monkeyp
     newest = file.with_name("events.out.tfevents.2.host")
     append(newest, event(1, scalar("a", 1.0), scalar("b", 1.0)) + event(1, scalar("c", 1.0), scalar("a", 2.0)))
     append(newest, event(1, scalar("x" * 201, 1.0)) + event(2**62, scalar("a", 1.0)))
+    os.utime(file, (1000, 1000))
     assert (tail.poll(), tail.rest()) == ([], [StepReport(1, {"a": 2.0, "b": 1.0})])
+
+
+def test_only_a_named_scalar_begins_a_step(tmp_path: Path, file: Path) -> None:
+    tail = EventTail(tmp_path, frozenset({"reward"}))
+    append(file, event(1, scalar("loss", 0.5)) + event(1, scalar("reward", 1.0)) + event(51200, scalar("samples", 2.0)))
+    append(file, event(2, scalar("loss", 0.25)))
+    assert tail.poll() == []
+    append(file, event(2, scalar("reward", 2.0)) + event(3, scalar("reward", 3.0)))
+    assert tail.poll() == [StepReport(1, {"loss": 0.5, "reward": 1.0}), StepReport(2, {"loss": 0.25, "reward": 2.0})]
+
+
+def test_pending_steps_are_bounded(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorboard, "PENDING_MAX", 1)
+    tail = EventTail(tmp_path, frozenset({"reward"}))
+    append(file, event(1, scalar("loss", 0.5)) + event(2, scalar("loss", 0.5)) + event(2, scalar("reward", 1.0)))
+    assert (tail.poll(), tail.rest()) == ([], [StepReport(2, {"reward": 1.0})])
+
+
+def test_the_files_that_were_written_last_are_followed(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorboard, "FILES_MAX", 1)
+    old = tmp_path / "run-z" / "events.out.tfevents.9.host"
+    append(old, event(9, scalar("a", 1.0)))
+    os.utime(old, (1000, 1000))
+    tail = EventTail(tmp_path)
+    append(file, event(1, scalar("a", 1.0)) + event(2, scalar("a", 1.0)))
+    assert tail.poll() == [StepReport(1, {"a": 1.0})]
 
 
 def test_what_cannot_be_read_has_no_steps(tmp_path: Path, file: Path) -> None:

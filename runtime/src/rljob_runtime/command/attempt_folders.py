@@ -82,8 +82,16 @@ def complete_steps(folder: Path, layout: CommandCheckpoint) -> Iterator[Saved]:
             last = tracked[saved.root]
             if last is not None and saved.step <= last and checkpoint.is_complete(saved.path):
                 yield saved
-        elif saved.complete.exists():
+        elif saved.complete.exists() and not _is_empty(saved.complete):
             yield saved
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether a path is a folder without entries, which a command has just created."""
+    try:
+        return next(path.iterdir(), None) is None
+    except (NotADirectoryError, FileNotFoundError):
+        return False
 
 
 def attempt_folders(folder: Path) -> list[Path]:

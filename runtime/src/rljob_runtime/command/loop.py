@@ -117,8 +117,8 @@ class Loop:
         args = placeholders.arguments(self._command, self._values)
         reads = self._parse is not None and tail is None
         child = Child(args, self._command.working_dir, self._environ, reads=reads)
-        if self._parse is None:
-            self._attempt.step_began()  # no step will show that there is something to save
+        # Only the command knows whether there is something to save, so every stop is passed on to it.
+        self._attempt.spool.note_begun(self._attempt.attempt)
         status = None
         try:
             while (status := child.poll()) is None:
@@ -141,7 +141,7 @@ class Loop:
             return None
         path = Path(self._command.working_dir or ".") / told.path
         if told.source is ProgressSource.TENSORBOARD:
-            return EventTail(path)
+            return EventTail(path, frozenset((told.metrics or {}).values()))
         return ParsedTail(FileTail(path), self._parse) if told.source is ProgressSource.JSON_LINES else None
 
     def _watch(self) -> SavedWatch | None:

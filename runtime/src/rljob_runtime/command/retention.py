@@ -14,7 +14,7 @@ from pathlib import Path
 from rljob_runtime import checkpoint
 from rljob_runtime.command import attempt_folders
 from rljob_runtime.command.attempt_folders import Saved
-from rljob_runtime.contract import CommandCheckpoint
+from rljob_runtime.contract import CheckpointLayout, CommandCheckpoint
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,14 @@ class Retention:
 def _oldest_kept(folder: Path, layout: CommandCheckpoint, keep: int) -> int | None:
     """Return the oldest of the newest `keep` complete steps; None if there are fewer.
 
-    Attempts that repeat a step save it twice, which counts once.
+    Attempts that repeat a step save it twice, which counts once. Where nothing marks a folder as complete, the newest
+    one may still be written and does not count.
     """
+    unmarked = layout.layout is CheckpointLayout.PATTERN and layout.complete is None
     found: list[int] = []
     for saved in attempt_folders.complete_steps(folder, layout):
+        if not found and unmarked and saved.path.is_dir():
+            keep += 1
         if saved.step not in found:
             found.append(saved.step)
         if len(found) == keep:

@@ -22,6 +22,9 @@ from rljob_runtime.contract import legible
 FILE_MARK = "tfevents"
 """Part of the name of every event file (tensorboard/summary/writer/event_file_writer.py)."""
 FILES_MAX = 64
+"""The last written ones of a folder."""
+PENDING_MAX = 64
+"""Steps of which only other scalars than those of `progress.metrics` are known."""
 ENTRIES_MAX = 4096
 """Entries of the folder and its subfolders that one search looks at."""
 DEPTH_MAX = 4
@@ -47,8 +50,10 @@ Fields = Iterator[tuple[int, int, int | bytes]]
 class EventTail:
     """The steps that a command writes to event files below a folder. Events from before this attempt are skipped."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, keys: frozenset[str] = frozenset()) -> None:
+        """Follow a folder. Only a scalar with one of `keys` begins a step, since others may count something else."""
+        self._folder, self._keys = folder, keys
+        self._pending: dict[int, dict[str, float]] = {}
         self._offsets: dict[Path, int] = {file: _size(file) for file in _files(folder)}
         self._step = -1
         self._metrics: dict[str, float] = {}
@@ -69,15 +74,18 @@ class EventTail:
         return [StepReport(self._step, self._metrics)] if self._metrics else []
 
     def _add(self, step: int, metrics: dict[str, float]) -> Iterator[StepReport]:
-        """Add an event. Yield the step before, if this one is later. Events of earlier steps are dropped."""
+        """Add an event. Yield the step before, if this one begins a later one. Events of earlier steps are dropped."""
         if not metrics or not self._step <= step <= progress.STEP_MAX:
+            return
+        if step > self._step and self._keys and not self._keys & metrics.keys():
+            if step in self._pending or len(self._pending) < PENDING_MAX:
+                _merge(self._pending.setdefault(step, {}), metrics)
             return
         if step > self._step:
             yield from self.rest()
-            self._step, self._metrics = step, {}
-        for name, value in metrics.items():
-            if name in self._metrics or len(self._metrics) < progress.METRICS_MAX:
-                self._metrics[name] = value
+            self._step, self._metrics = step, self._pending.pop(step, {})
+            self._pending = {later: found for later, found in self._pending.items() if later > step}
+        _merge(self._metrics, metrics)
 
     def _events(self, path: Path) -> list[tuple[int, dict[str, float]]]:
         """Return step and scalars of a file's new events, read from at most about lines.POLL_BYTES."""
@@ -99,6 +107,12 @@ class EventTail:
             os.close(file)
 
 
+def _merge(found: dict[str, float], more: dict[str, float]) -> None:
+    for name, value in more.items():
+        if name in found or len(found) < progress.METRICS_MAX:
+            found[name] = value
+
+
 def _step_of(event: tuple[int, dict[str, float]]) -> int:
     return event[0]
 
@@ -113,7 +127,7 @@ def _length(file: int, offset: int, size: int) -> int | None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the event files below a folder, by name: the search is bounded in depth and in number."""
+    """Return the event files below a folder that were written last: the search is bounded in depth and in number."""
     levels, found, left = [folder], list[Path](), ENTRIES_MAX
     for _ in range(DEPTH_MAX):
         below: list[Path] = []
@@ -129,7 +143,14 @@ def _files(folder: Path) -> list[Path]:
             except OSError:
                 continue
         levels = below
-    return sorted(found)[-FILES_MAX:]
+    return sorted(sorted(found, key=_written)[-FILES_MAX:])
+
+
+def _written(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _size(file: Path) -> int:

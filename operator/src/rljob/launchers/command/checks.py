@@ -93,7 +93,8 @@ def _checkpoints_are_described(spec: RLJobSpec) -> Iterator[Violation]:
     for name, path in (("pattern", saved.pattern), ("complete", saved.complete)):
         if path is not None and (problem := _path_problem(path)) is not None:
             yield Violation(f"{field}.{name}", f"{path} {problem}")
-    if not saved.resume_args and not any(STEP in text for text in command.args):
+    resumes = saved.resume_args or saved.fence is CheckpointFence.NONE  # a command may look into its one folder itself
+    if not resumes and not any(STEP in text for text in command.args):
         yield Violation(
             f"{field}.resumeArgs",
             "is empty, so a restarted command would begin at step 0; set the arguments with which it resumes, such as "
@@ -210,4 +211,24 @@ CHECKS: tuple[Check, ...] = (
     _stop_can_be_asked,
     _figures_are_known,
 )
-WARNINGS: tuple[Check, ...] = (_misspelt_placeholders, _folder_is_named, _deadline_bounds_silence_only)
+
+
+def _complete_steps_are_told_apart(spec: RLJobSpec) -> Iterator[Violation]:
+    """A folder exists before its files do."""
+    saved = spec.command.checkpoint if spec.command is not None else None
+    if saved is None or saved.pattern is None or saved.complete is not None:
+        return
+    if "." not in saved.pattern.rpartition("/")[2]:
+        yield Violation(
+            f"{COMMAND}.checkpoint.complete",
+            f"is not set, so a step counts as soon as {saved.pattern} has an entry; name a file that is written last, "
+            "unless the command renames whole folders",
+        )
+
+
+WARNINGS: tuple[Check, ...] = (
+    _complete_steps_are_told_apart,
+    _misspelt_placeholders,
+    _folder_is_named,
+    _deadline_bounds_silence_only,
+)

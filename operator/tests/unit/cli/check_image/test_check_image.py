@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -178,7 +179,12 @@ def test_a_refused_pod_says_who_refuses_it(
 
 def test_an_interruption_deletes_the_pod(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.states = ["interrupt"]
-    assert check(cluster) == 130
+    # A shell starts a background process with SIGINT ignored, and its children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert check(cluster) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert cluster.calls[-1].startswith("delete pod check-image-")
     assert "interrupted" in capsys.readouterr().err
 

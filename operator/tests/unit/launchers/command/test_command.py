@@ -31,6 +31,7 @@ RECIPE: Json = {
     "metadata": {"namespace": "team", "name": "base", "uid": "u", "generation": 1},
     "spec": {"template": {"model": {"path": "/m"}}},
 }
+BY_STEP = {"checkpoint": {"layout": "Pattern", "pattern": "step-{step}"}}
 ATLAS = {"accelerator": {"class": "atlas-a2"}, "workerGroups": [{"name": "trainer", "devicesPerNode": 8}]}
 
 
@@ -164,6 +165,9 @@ def test_only_the_binding_of_cores_is_decided_for_it() -> None:
         (saves({"checkpoint": {"fence": "None"}}), []),
         (saves({"args": ["t", "/data/checkpoints"], "checkpoint": {"fence": "None"}}), []),
         (saves({"args": ["t"], "checkpoint": {"fence": "None"}}), ["spec.launcher.command.args"]),
+        (saves(BY_STEP), ["spec.launcher.command.checkpoint.complete"]),
+        (saves(merged(BY_STEP, {"checkpoint": {"complete": "step-{step}/done"}})), []),
+        (saves(merged(BY_STEP, {"checkpoint": {"pattern": "step-{step}/state.pt"}})), []),
         (command(deadlines={"progressSeconds": 60}), ["spec.deadlines.progressSeconds"]),
         (merged(progress(source="VerlConsole"), {"deadlines": {"progressSeconds": 60}}), []),
     ],

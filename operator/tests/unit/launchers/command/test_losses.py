@@ -11,6 +11,7 @@ from corpus.command import command, progress, saves
 
 from rljob.cli.main import main
 from rljob.launchers import LAUNCHER
+from rljob.launchers.command.launcher import CommandLauncher
 
 EXAMPLES = Path(__file__).resolve().parents[5] / "examples"
 
@@ -21,6 +22,7 @@ def lost(change: Json) -> str:
 
 def test_a_job_of_verl_loses_nothing() -> None:
     assert lost({}) == ""
+    assert CommandLauncher().losses(typed(small_spec())) == ()
 
 
 def test_each_part_that_is_not_described_costs_something() -> None:
