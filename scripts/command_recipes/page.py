@@ -15,7 +15,7 @@ Each job in [examples/cann-recipes](../../examples/cann-recipes) passes the flag
 in its order. The flags are recorded by evaluating the script (`make refresh-command-recipes`), and a test compares
 every flag and variable of each manifest with the record. What differs is listed here with its reason; everything else
 is equal. The [guide](../guides/cann-recipes.md) states what image and volume must have. None of these jobs has been run
-on hardware; `image-check`, `preflight` and `hccl` of `rljob conformance` confirm what image and nodes offer them.
+on hardware; `preflight` and `hccl` of `rljob conformance`, with an image for launcher Verl, check the nodes.
 """
 SWITCHES_TEXT = """\
 Read from the recipes' patches at the scripts' commits. None of the defects was observed on an NPU; no row of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rljob_runtime.image_check.facts import ImageFacts, Judgement, Launcher, Row, SeamFacts, Verdict
@@ -142,8 +143,9 @@ def _pair(facts: ImageFacts, extension: str, base: str, source: str) -> Row:
 
 
 def _release(version: str) -> tuple[str, ...]:
-    """Return the first three numbers of a version, without post releases and local parts."""
-    return tuple(version.partition("+")[0].split(".")[:3])
+    """Return the first three numbers of a version, without candidates, post releases and local parts."""
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    return (version,) if numbers is None else numbers.groups()
 
 
 def _seams(facts: ImageFacts) -> Iterator[Row]:
@@ -170,6 +172,6 @@ def _seam(seam: Seam, found: SeamFacts) -> Row:
     elif seam.parameters is not None and found.parameters != seam.parameters:
         problem = f"expected ({', '.join(seam.parameters)})"
     if not problem:
-        return Row(seam.name, seen, {Launcher.VERL: Verdict.FITS})
+        return Row(seam.name, seen, dict.fromkeys(seam.launchers, Verdict.FITS))
     message = f"{problem}; {seam.consequence} ({seam.used_by}); use the package as released"
-    return Row(seam.name, seen, {Launcher.VERL: verdict}, message)
+    return Row(seam.name, seen, dict.fromkeys(seam.launchers, verdict), message)

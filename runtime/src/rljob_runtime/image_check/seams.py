@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rljob_runtime.image_check.facts import Verdict
+from rljob_runtime.image_check.facts import Launcher, Verdict
 
 
 class Platform(enum.Enum):
@@ -37,6 +37,8 @@ class Seam:
     changed: Verdict = Verdict.REFUSED
     """The verdict for other parameters."""
     platform: Platform = Platform.ALL
+    launchers: tuple[Launcher, ...] = (Launcher.VERL,)
+    """Those whose jobs use it."""
 
     @property
     def name(self) -> str:
@@ -58,6 +60,7 @@ class Use:
     absent: Verdict = Verdict.REFUSED
     changed: Verdict = Verdict.REFUSED
     platform: Platform = Platform.ALL
+    launchers: tuple[Launcher, ...] = (Launcher.VERL,)
 
     def of(self, module: str, *attributes: str) -> Iterator[Seam]:
         """Return a row per attribute, of which only existence matters, or with parameters: `name: first second`."""
@@ -73,6 +76,7 @@ class Use:
                 self.absent,
                 self.changed,
                 self.platform,
+                self.launchers,
             )
 
 
@@ -104,7 +108,7 @@ _BINDING = Use(
 )
 _CPU = Use("verl_plugin.platform", "verl cannot compute on CPUs", platform=Platform.CPU)
 _CRITIC = Use("verl_plugin.cpu_patches", "verl cannot compute on CPUs", platform=Platform.CPU)
-_TASKS = Use("ray_cluster", "the checks of the nodes fail")
+_TASKS = Use("ray_cluster", "the checks of the nodes fail", launchers=(Launcher.VERL, Launcher.COMMAND))
 _ENGINE_BINDING = Use("vllm_plugin.engine_binding", "vLLM's engine fails if the job binds CPUs", platform=Platform.NPU)
 _BY_RAY = Use(
     "ray_binding",
@@ -112,6 +116,7 @@ _BY_RAY = Use(
     Verdict.DEGRADED,
     Verdict.DEGRADED,
     Platform.NPU,
+    (Launcher.COMMAND,),
 )
 _ENGINE = Use("vllm_plugin", "vLLM's engine fails")
 _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
