@@ -148,7 +148,7 @@ def _reduced(words: list[str], out: str) -> Any:  # noqa: ANN401 - JSON values
     if words[0] == "exec":
         return out.strip().rpartition("\n")[2]
     if words[0] == "logs":
-        return json.dumps({"launchers": json.loads(out)["launchers"]})
+        return json.dumps({"rows": [], "launchers": json.loads(out)["launchers"]})
     resource = words[1].partition(".")[0] if words[0] == "get" else "version"
     paths, made = KEPT.get(resource, ("metadata.name",)), json.loads(out)
     if "items" in made:

@@ -6,6 +6,7 @@ only the class of the node tells, is added here.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import textwrap
@@ -31,6 +32,9 @@ OTHER_CPU = "exec format error"
 """Of the kernel: execve(2), ENOEXEC."""
 ABSENT_PROGRAM = re.compile(r"no such file|not found", re.IGNORECASE)
 """Of runc and crun, as core/attempts/container_failures.py."""
+OBJECT = re.compile(r"^\{", re.MULTILINE)
+OBJECTS_MAX = 100
+"""Lines that may begin the result: an image may print anything, and each is parsed."""
 WIDTH = 118
 Document = dict[str, Any]
 
@@ -48,18 +52,23 @@ def read(ended: Ended, check: ImageCheck, class_name: str | None) -> Document:
     return {**place, "user": check.user, **found, "notChecked": list(NOT_CHECKED) if wants_npu else []}
 
 
-def _printed(ended: Ended, check: ImageCheck) -> Document:
-    """Return the JSON value that the runtime printed, between any lines of the image's own."""
+def find(log: str) -> Document | None:
+    """Return the result that the runtime printed as JSON, between lines of the image's own; None if there is none."""
     decoder = json.JSONDecoder()
+    for begin in itertools.islice(OBJECT.finditer(log), OBJECTS_MAX):
+        try:
+            found, _ = decoder.raw_decode(log, begin.end() - 1)
+        except (ValueError, RecursionError):
+            continue
+        if _is_result(found):
+            return found  # type: ignore[no-any-return]
+    return None
+
+
+def _printed(ended: Ended, check: ImageCheck) -> Document:
+    if (found := find(ended.log)) is not None:
+        return found
     lines = ended.log.splitlines()
-    for index, line in enumerate(lines):
-        if line.rstrip() == "{":
-            try:
-                found, _ = decoder.raw_decode("\n".join(lines[index:]))
-            except (ValueError, RecursionError):
-                continue
-            if _is_result(found):
-                return found  # type: ignore[no-any-return]
     if OTHER_CPU in (ended.log + ended.message).lower():
         raise UsageError(
             f"{check.image} is not for the CPU architecture of node {ended.node} ({OTHER_CPU}); choose nodes for "

@@ -146,8 +146,14 @@ def _offers(plan: Plan, nodes: Sequence[Manifest]) -> dict[str, int]:
     return {
         node["metadata"]["name"]: _offered(node, plan.resource)
         for node in nodes
-        if not (node.get("spec") or {}).get("unschedulable") and plan.node in (None, node["metadata"]["name"])
+        if not (node.get("spec") or {}).get("unschedulable")
+        and plan.node in (None, node["metadata"]["name"])
+        and _is_of_class(plan, node["metadata"].get("labels") or {})
     }
+
+
+def _is_of_class(plan: Plan, labels: Mapping[str, str]) -> bool:
+    return all(name in labels and (not v or labels[name] in v) for name, v in plan.node_labels.items())
 
 
 def judge_image(facts: Facts) -> Verdict:

@@ -83,6 +83,7 @@ def read_plan(chosen: argparse.Namespace, accelerators: AcceleratorTable) -> tup
         is_npu=is_npu,
         devices=devices,
         image=image,
+        node_labels=facts.node_labels,
         queue=chosen.queue,
         gang=chosen.gang,
         storage_class=chosen.storage_class,

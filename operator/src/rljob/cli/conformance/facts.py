@@ -21,6 +21,8 @@ class Plan:
     is_npu: bool
     devices: int
     image: str
+    node_labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Labels of the class's nodes with their accepted values; none accepts any value."""
     queue: str | None = None
     gang: str | None = None
     storage_class: str | None = None

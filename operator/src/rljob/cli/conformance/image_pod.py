@@ -6,26 +6,25 @@ with everything else that carries the label of the run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from rljob.cli import kubectl
+from rljob.cli.check_image import result
 from rljob.cli.conformance.clock import POLL_SECONDS, Clock, Trouble
 from rljob.cli.conformance.facts import ImageFacts, Plan
 from rljob.cli.conformance.manifests import LABEL
 from rljob.cli.errors import UsageError
 from rljob.core.attempts.start_diagnosis import PROBLEMS, diagnose
 from rljob.core.observed import Manifest
-from rljob.render import labels, resources
-from rljob.render.injection import CODE, CONTAINER, SECURITY, VOLUME, VOLUME_MAX
-from rljob_runtime.contract import INJECTED_FOLDER
+from rljob.render import labels
+from rljob.render.image_check import ImageCheck, build_pod
 
 CHECK = "check-image"
 SECONDS = 900.0
 """Deadline: the image is pulled here for the first time."""
-# sh, because the check reports a missing bash. The image's own PYTHONPATH is kept, as in the pods of a job.
-SCRIPT = f'export PYTHONPATH="{CODE}${{PYTHONPATH:+:$PYTHONPATH}}"; exec python -m rljob_runtime check-image -o json'
+USER = 65532
+"""Of both containers, as `rljob check-image` has it by default."""
 ENDED = ("Succeeded", "Failed")
 REASONS_MAX = 3
 """Reasons in the table; the report has all."""
@@ -62,17 +61,12 @@ def pod_name(plan: Plan) -> str:
 
 def pod_manifest(plan: Plan, operator_image: str, nodes: Sequence[str]) -> Manifest:
     """Return the pod. It runs on one of the nodes: others may have another CPU architecture."""
-    spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "activeDeadlineSeconds": int(SECONDS),
-        "automountServiceAccountToken": False,
-        "imagePullSecrets": [{"name": name} for name in plan.pull_secrets],
-        "volumes": [{"name": VOLUME, "emptyDir": {"sizeLimit": VOLUME_MAX}}],
-        "initContainers": [
-            _container(CONTAINER, operator_image, ["python", "-m", "rljob_runtime", "copy-runtime", INJECTED_FOLDER])
-        ],
-        "containers": [_container(CHECK, plan.image, ["sh", "-c", SCRIPT])],
-    }
+    check = ImageCheck(plan.image, operator_image, int(SECONDS), USER, plan.pull_secrets)
+    spec: dict[str, Any] = build_pod(check, pod_name(plan))["spec"]
+    spec["containers"][0]["name"] = CHECK
+    if plan.is_npu:
+        # As render/image_check.py does for a class: the pod requests no device, so nothing else tolerates the taint.
+        spec["tolerations"] = [{"key": plan.resource, "operator": "Exists"}]
     if plan.node is not None:
         spec["nodeSelector"] = {labels.HOSTNAME: plan.node}
     if nodes:
@@ -83,19 +77,6 @@ def pod_manifest(plan: Plan, operator_image: str, nodes: Sequence[str]) -> Manif
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     metadata = {"name": pod_name(plan), "labels": {LABEL: plan.run}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def _container(name: str, image: str, command: list[str]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": command,
-        "resources": resources.whole(resources.COPY_RUNTIME),
-        "securityContext": SECURITY,
-        "volumeMounts": [{"name": VOLUME, "mountPath": INJECTED_FOLDER}],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
 
 
 def _wait(plan: Plan, place: kubectl.Place, clock: Clock) -> str:
@@ -122,12 +103,12 @@ def _has_ended(pod: Manifest) -> bool:
 
 def read_answer(text: str, launcher: str) -> ImageFacts:
     """Return the verdict in the output of `check-image -o json`."""
-    try:
-        found = json.loads(text)["launchers"][launcher]
-        verdict, headline, reasons = found["verdict"], found["headline"], found["reasons"]
-    except (ValueError, KeyError, TypeError):
+    document = result.find(text)
+    if document is None:
         end = " ".join(text.split())[-LAST_CHARACTERS:]
         return ImageFacts("refused", f"the runtime cannot be started in the image: {end or 'no output'}")
+    found = document["launchers"][launcher]
+    verdict, headline, reasons = found["verdict"], found["headline"], found["reasons"]
     more = f" and {len(reasons) - REASONS_MAX} more" if len(reasons) > REASONS_MAX else ""
     shown = f"{headline}: {'; '.join(reasons[:REASONS_MAX])}{more}" if reasons else headline
     return ImageFacts(verdict, shown, tuple(reasons))

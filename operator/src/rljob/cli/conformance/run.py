@@ -244,7 +244,8 @@ class Run:
             self.done.add(Stage.CLEANUP)
             return
         selector, name = f"{LABEL}={self.plan.run}", self.plan.name
-        by_hand = f"kubectl delete {','.join(gather.CREATED)} --selector {selector}"
+        place = f" --namespace {self.place.namespace}" if self.place.namespace else ""
+        by_hand = f"kubectl delete {','.join(gather.CREATED)}{place} --selector {selector}"
         if self.plan.keep:
             say(f"kept; to delete: {by_hand}")
             self.done.add(Stage.CLEANUP)

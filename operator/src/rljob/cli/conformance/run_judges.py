@@ -79,7 +79,11 @@ def judge_hccl(facts: Facts) -> Verdict:
     bad = [row for row in rows if row["failed"]]
     if bad:
         return failed("; ".join(f"{row['check']}: {row['seen']}" for row in bad), "see docs/guides/ascend-nodes.md")
+    if not rows:
+        return not_run("the node checks of this image have no row about links, addresses and interfaces")
     seen = [f"{row['check']} {row['seen'] or 'not read'}" for row in rows]
+    if any(row["warned"] or not row["seen"] for row in rows):
+        return not_run("; ".join(seen))
     seen += [f"{name}={value}" for name, value in sorted(pods.hccl.items())]
     return confirmed("; ".join(seen))
 

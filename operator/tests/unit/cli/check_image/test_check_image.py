@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.cli.check_image.conftest import Cluster
 
-from rljob.cli.check_image import command, follow
+from rljob.cli.check_image import command, follow, result
 from rljob.cli.main import main
 
 IMAGE = "x.example/verl:1"
@@ -269,3 +269,10 @@ def test_texts_of_an_image_do_not_control_the_terminal(cluster: Cluster, capsys:
     cluster.states, cluster.log = [ended(0)], json.dumps({**PLAIN, "rows": [row]}, indent=2)
     assert check(cluster) == 0
     assert "/bin/?[2Jbash" in capsys.readouterr().out
+
+
+def test_lines_of_the_image_around_the_result_do_not_matter_and_are_bounded() -> None:
+    plain = json.dumps(PLAIN)
+    assert result.find(f"ERROR: ld.so: cannot be preloaded\n{plain}\nbye") == PLAIN
+    assert result.find("{\n" * (result.OBJECTS_MAX - 1) + plain) == PLAIN
+    assert result.find("{\n" * result.OBJECTS_MAX + plain) is None

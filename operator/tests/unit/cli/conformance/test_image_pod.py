@@ -39,9 +39,16 @@ def test_the_pod_gets_the_runtime_from_the_operators_image_and_runs_the_check_in
     assert (copy["image"], copy["command"][-2:]) == ("operator:1", ["copy-runtime", "/rljob"])
     assert (check["image"], check["name"]) == (PLAN.image, CHECK)
     assert 'PYTHONPATH="/rljob/code${PYTHONPATH:+:$PYTHONPATH}"' in check["command"][-1], "the image's own is kept"
+    assert "/opt/ascend/environment.sh" in check["command"][-1], "as in the pods of a job"
+    assert "tolerations" not in spec
     assert spec["nodeSelector"] == {"kubernetes.io/hostname": "node-7"}
     assert spec["imagePullSecrets"] == [{"name": "key"}]
     assert not any(PLAN.resource in one["resources"]["requests"] for one in (copy, check)), "it holds no device"
+
+
+def test_on_npus_it_tolerates_the_taint_that_keeps_other_pods_away() -> None:
+    spec = pod_manifest(replace(PLAN, is_npu=True), "operator:1", [])["spec"]
+    assert spec["tolerations"] == [{"key": PLAN.resource, "operator": "Exists"}]
 
 
 def test_without_a_node_the_scheduler_chooses_among_those_with_the_devices(cluster: Cluster, make_run: MakeRun) -> None:
@@ -127,6 +134,7 @@ def test_verdict_and_reasons_are_those_of_the_launcher(verdict: str, reasons: li
     other = {"verdict": "fits", "headline": "fits", "reasons": []}
     text = json.dumps(
         {
+            "rows": [],
             "launchers": {
                 "Command": other,
                 "Verl": other
@@ -135,7 +143,7 @@ def test_verdict_and_reasons_are_those_of_the_launcher(verdict: str, reasons: li
                     "headline": verdict,
                     "reasons": reasons,
                 },
-            }
+            },
         }
     )
     found = read_answer(text, "Verl")

@@ -149,6 +149,23 @@ CASES: tuple[tuple[str, Judge, Facts, Result, str], ...] = (
         "pass --devices 8",
     ),
     (
+        "a node of another class",
+        cluster_judges.judge_devices,
+        replace(
+            _cluster(
+                nodes=[
+                    {
+                        "metadata": {"name": "n", "labels": {"kind": "a2"}},
+                        "status": {"allocatable": {NPU.resource: "16"}},
+                    }
+                ]
+            ),
+            plan=replace(NPU, node_labels={"kind": ("a3",)}),
+        ),
+        Result.FAILED,
+        "is not offered",
+    ),
+    (
         "a cordoned node",
         cluster_judges.judge_devices,
         _cluster(
@@ -232,6 +249,20 @@ CASES: tuple[tuple[str, Judge, Facts, Result, str], ...] = (
         _pods(progress=_preflight(_check("device links", seen="16 of 16 up")), hccl={"HCCL_IF_BASE_PORT": "50000"}),
         Result.CONFIRMED,
         "device links 16 of 16 up; HCCL_IF_BASE_PORT=50000",
+    ),
+    (
+        "links that were not read",
+        run_judges.judge_hccl,
+        _pods(progress=_preflight(_check("device links", warned=1, seen="hccn_tool not found"))),
+        Result.NOT_RUN,
+        "hccn_tool not found",
+    ),
+    (
+        "no check of links",
+        run_judges.judge_hccl,
+        _pods(progress=_preflight(_check("disk", seen="39 GiB"))),
+        Result.NOT_RUN,
+        "no row",
     ),
     (
         "a link that is down",
