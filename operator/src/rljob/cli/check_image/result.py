@@ -42,14 +42,24 @@ Document = dict[str, Any]
 def read(ended: Ended, check: ImageCheck, class_name: str | None) -> Document:
     """Return the result. Raise UsageError if the check itself failed."""
     found = _start_problem(ended, check) or _printed(ended, check)
-    on_npu = any(row["subject"] in NPU_ROWS for row in found["rows"])
+    on_npu = _is_for_npus(found)
     facts = check.accelerator
-    if facts is not None and facts.is_npu and not on_npu:
-        message = "has NPUs, but the image has none of torch_npu, vllm-ascend and CANN; use an image for this hardware"
-        _refuse(found, f"class {class_name}", "no image for NPUs", message, VERL)
+    if facts is not None and facts.is_npu:
+        require_npu_image(found, class_name)
     place = {"image": check.image, "class": class_name, "node": ended.node, "runtimeImage": check.runtime_image}
     wants_npu = on_npu or (facts is not None and facts.is_npu)
     return {**place, "user": check.user, **found, "notChecked": list(NOT_CHECKED) if wants_npu else []}
+
+
+def require_npu_image(found: Document, class_name: str | None) -> None:
+    """Add a row that refuses, for launcher Verl, an image that is not for NPUs."""
+    if not _is_for_npus(found):
+        message = "has NPUs, but the image has none of torch_npu, vllm-ascend and CANN; use an image for this hardware"
+        _refuse(found, f"class {class_name}", "no image for NPUs", message, VERL)
+
+
+def _is_for_npus(found: Document) -> bool:
+    return any(row["subject"] in NPU_ROWS for row in found["rows"])
 
 
 def find(log: str) -> Document | None:

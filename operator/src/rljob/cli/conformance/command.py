@@ -14,7 +14,7 @@ from rljob.api.accelerators import AcceleratorFacts
 from rljob.cli import kubectl
 from rljob.cli.conformance.claims import CLAIMS
 from rljob.cli.conformance.facts import Facts, Plan
-from rljob.cli.conformance.manifests import read_quickstart
+from rljob.cli.conformance.manifests import read_quickstart, samples_per_step
 from rljob.cli.conformance.page import document, has_failed, text_page
 from rljob.cli.conformance.run import Run, say
 from rljob.cli.errors import UsageError
@@ -72,6 +72,13 @@ def read_plan(chosen: argparse.Namespace, accelerators: AcceleratorTable) -> tup
     devices = chosen.devices or (facts.devices_per_node if is_npu else CPU_DEVICES)
     if devices > facts.devices_per_node:
         raise UsageError(f"--devices {devices}: a node of class {name} has {facts.devices_per_node}")
+    samples = samples_per_step()
+    if samples % devices:
+        fitting = [str(count) for count in range(1, facts.devices_per_node + 1) if samples % count == 0]
+        raise UsageError(
+            f"--devices {devices}: the {samples} samples of a step do not divide over {devices} devices; "
+            f"use one of {', '.join(fitting)}"
+        )
     if chosen.steps < STEPS_MIN:
         raise UsageError(
             f"--steps {chosen.steps}: kill and suspension happen between steps, so it needs at least {STEPS_MIN}"

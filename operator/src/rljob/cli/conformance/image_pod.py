@@ -51,7 +51,8 @@ def check_image(
     problem = _wait(plan, place, clock)
     if problem:
         return ImageFacts("refused", problem)
-    return read_answer(kubectl.run(["logs", pod_name(plan), "--container", CHECK], place), launcher)
+    log = kubectl.run(["logs", pod_name(plan), "--container", CHECK], place)
+    return read_answer(log, launcher, plan.accelerator if plan.is_npu else None)
 
 
 def pod_name(plan: Plan) -> str:
@@ -101,12 +102,14 @@ def _has_ended(pod: Manifest) -> bool:
     return any("exitCode" in (status.get("state", {}).get("terminated") or {}) for status in statuses)
 
 
-def read_answer(text: str, launcher: str) -> ImageFacts:
-    """Return the verdict in the output of `check-image -o json`."""
+def read_answer(text: str, launcher: str, npu_class: str | None = None) -> ImageFacts:
+    """Return the verdict in the output of `check-image -o json`, for nodes of a class with NPUs if one is named."""
     document = result.find(text)
     if document is None:
         end = " ".join(text.split())[-LAST_CHARACTERS:]
         return ImageFacts("refused", f"the runtime cannot be started in the image: {end or 'no output'}")
+    if npu_class is not None:
+        result.require_npu_image(document, npu_class)
     found = document["launchers"][launcher]
     verdict, headline, reasons = found["verdict"], found["headline"], found["reasons"]
     more = f" and {len(reasons) - REASONS_MAX} more" if len(reasons) > REASONS_MAX else ""

@@ -35,6 +35,12 @@ def read_quickstart() -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 
+def samples_per_step() -> int:
+    """Return the responses of a step, which the devices share in equal parts."""
+    trainer = next(one for one in read_quickstart() if one["kind"] == "RLJob")["spec"]["trainer"]
+    return int(trainer["globalBatchSize"]) * int(trainer["samplesPerPrompt"])
+
+
 def manifests(plan: Plan, facts: AcceleratorFacts) -> list[dict[str, Any]]:
     """Return the objects to create, the RLJob last."""
     made = {document["kind"]: copy.deepcopy(document) for document in read_quickstart()}

@@ -244,7 +244,8 @@ class Run:
             self.done.add(Stage.CLEANUP)
             return
         selector, name = f"{LABEL}={self.plan.run}", self.plan.name
-        place = f" --namespace {self.place.namespace}" if self.place.namespace else ""
+        chosen = (("namespace", self.place.namespace), ("context", self.place.context))
+        place = "".join(f" --{option} {value}" for option, value in chosen if value)
         by_hand = f"kubectl delete {','.join(gather.CREATED)}{place} --selector {selector}"
         if self.plan.keep:
             say(f"kept; to delete: {by_hand}")

@@ -39,6 +39,8 @@ def test_list_needs_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         (["--class", "atlas-a3"], "needs --image"),
         (["--access-mode", "ReadWriteOnce"], "needs --node"),
         (["--devices", "17"], "a node of class cpu has 16"),
+        (["--devices", "6"], "the 256 samples of a step do not divide over 6 devices; use one of 1, 2, 4, 8, 16"),
+        (["--devices", "12"], "do not divide over 12 devices"),
         (["--steps", "15"], "needs at least 16"),
         (["--report", "/absent/report.json"], "no such folder"),
     ],

@@ -12,7 +12,7 @@ from doubles.played_kubectl import PLAN, Cluster, Time
 
 from rljob.cli.conformance.claims import Row
 from rljob.cli.conformance.clock import PATIENCE_SECONDS, Clock
-from rljob.cli.conformance.image_pod import CHECK, SECONDS, pod_manifest, read_answer
+from rljob.cli.conformance.image_pod import CHECK, SECONDS, check_image, pod_manifest, read_answer
 from rljob.cli.conformance.run import Run
 from rljob.cli.conformance.verdict import Result
 
@@ -148,6 +148,29 @@ def test_verdict_and_reasons_are_those_of_the_launcher(verdict: str, reasons: li
     )
     found = read_answer(text, "Verl")
     assert (found.verdict, found.seen, found.reasons) == (verdict, seen, tuple(reasons))
+
+
+@pytest.mark.parametrize(("subjects", "verdict"), [((), "refused"), (("cann",), "fits")])
+def test_on_a_class_with_npus_an_image_that_has_none_of_their_packages_is_refused(
+    subjects: tuple[str, ...], verdict: str
+) -> None:
+    fits = {"verdict": "fits", "headline": "fits", "reasons": []}
+    rows = [{"subject": name, "seen": "1", "message": "", "verdicts": {"Verl": "fits"}} for name in subjects]
+    log = "ERROR: ld.so: object cannot be preloaded\n" + json.dumps(
+        {"rows": rows, "launchers": {"Verl": fits, "Command": fits}}
+    )
+    found = read_answer(log, "Verl", "atlas-a3")
+    assert found.verdict == verdict
+    assert ("class atlas-a3: has NPUs, but the image has none" in found.seen) is (verdict == "refused")
+    assert read_answer(log, "Verl").verdict == "fits", "nodes without NPUs need none"
+
+
+def test_the_check_knows_whether_the_class_has_npus(cluster: Cluster, make_run: MakeRun) -> None:
+    fits = {"verdict": "fits", "headline": "fits", "reasons": []}
+    cluster.answer(f"{LOG} --container {CHECK}", json.dumps({"rows": [], "launchers": {"Verl": fits, "Command": fits}}))
+    run = make_run(replace(PLAN, is_npu=True, accelerator="atlas-a3"))
+    run.check_image = check_image
+    assert "the image has none of torch_npu" in _verdict(run.go())[1]
 
 
 @pytest.mark.parametrize(("text", "told"), [("", "no output"), ("sh: python: not found\n", "python: not found")])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from doubles.played_kubectl import PLAN, Cluster, Time
 
+from rljob.cli import kubectl
 from rljob.cli.conformance.claims import CLAIMS, Row, Stage
 from rljob.cli.conformance.clock import Clock
 from rljob.cli.conformance.page import document, has_failed, text_page
@@ -84,6 +85,19 @@ def test_with_keep_nothing_is_deleted(cluster: Cluster, make_run: MakeRun) -> No
     rows = make_run(replace(PLAN, keep=True)).go()
     assert _results(rows)["cleanup"] is Result.NOT_APPLICABLE
     assert not _deleted(cluster)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_command_that_deletes_what_was_kept_names_namespace_and_context(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(replace(PLAN, keep=True))
+    run.place = kubectl.Place("team", "far")
+    run.created = True
+    run.last = Stage.CLUSTER
+    run.go()
+    told = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("kept; to delete: "))
+    assert " --namespace team --context far --selector rljob.dev/conformance=abc123" in told
 
 
 def test_ctrl_c_deletes_what_was_created(cluster: Cluster, make_run: MakeRun) -> None:
