@@ -41,7 +41,7 @@ Document = dict[str, Any]
 
 def read(ended: Ended, check: ImageCheck, class_name: str | None) -> Document:
     """Return the result. Raise UsageError if the check itself failed."""
-    found = _start_problem(ended, check) or _printed(ended, check)
+    found = start_problem(ended, check.user) or _printed(ended, check)
     on_npu = _is_for_npus(found)
     facts = check.accelerator
     if facts is not None and facts.is_npu:
@@ -111,9 +111,9 @@ def _is_result(found: Any) -> bool:  # noqa: ANN401 - a JSON value
     )
 
 
-def _start_problem(ended: Ended, check: ImageCheck) -> Document | None:
+def start_problem(ended: Ended, user: int) -> Document | None:
     """Return the result for an image in which the runtime cannot start, or None."""
-    reach = f"; the check runs as user {check.user}: try --run-as-user if the image has one that only others can run"
+    reach = f"; the check runs as user {user}: try --run-as-user if the image has one that only others can run"
     if BASH in ended.message and ABSENT_PROGRAM.search(ended.message):
         message = f"pods start Ray through {BASH}; install it in the image ({ended.message})"
         return _only("bash", message)

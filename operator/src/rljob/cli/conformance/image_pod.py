@@ -6,11 +6,12 @@ with everything else that carries the label of the run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rljob.cli import kubectl
 from rljob.cli.check_image import result
+from rljob.cli.check_image.follow import Ended
 from rljob.cli.conformance.clock import POLL_SECONDS, Clock, Trouble
 from rljob.cli.conformance.facts import ImageFacts, Plan
 from rljob.cli.conformance.manifests import LABEL
@@ -48,10 +49,13 @@ def check_image(
         if "cannot create resource" in str(error):
             return ImageFacts(skipped="you may not create pods; the job tells what its image lacks")
         raise
-    problem = _wait(plan, place, clock)
+    state, problem = _wait(plan, place, clock)
     if problem:
         return ImageFacts("refused", problem)
     log = kubectl.run(["logs", pod_name(plan), "--container", CHECK], place)
+    ended = Ended(int(state["exitCode"]), str(state.get("message") or ""), log, node="")
+    if (document := result.start_problem(ended, USER)) is not None:
+        return _of_launcher(document, launcher)
     return read_answer(log, launcher, plan.accelerator if plan.is_npu else None)
 
 
@@ -80,26 +84,27 @@ def pod_manifest(plan: Plan, operator_image: str, nodes: Sequence[str]) -> Manif
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _wait(plan: Plan, place: kubectl.Place, clock: Clock) -> str:
-    """Wait until the check has ended. Return why it could not be made, or nothing."""
+def _wait(plan: Plan, place: kubectl.Place, clock: Clock) -> tuple[Mapping[str, Any], str]:
+    """Wait until the check has ended. Return how its container ended, or why the check could not be made."""
     begin, trouble = clock.now(), Trouble()
     while True:
         pod = kubectl.get_pod(pod_name(plan), place)
-        if _has_ended(pod):
-            return ""
+        if (state := _ended(pod)) is not None:
+            return state, ""
         now, found = clock.now(), diagnose([pod])
         ended = (pod.get("status") or {}).get("phase") in ENDED
         trouble = trouble.next(now, troubled=found.reason in PROBLEMS)
         if ended or trouble.lasts(clock):
-            return found.message
+            return {}, found.message
         if now - begin >= SECONDS:
-            return f"{found.message} (after {now - begin:.0f} s)"
+            return {}, f"{found.message} (after {now - begin:.0f} s)"
         clock.sleep(POLL_SECONDS)
 
 
-def _has_ended(pod: Manifest) -> bool:
+def _ended(pod: Manifest) -> Mapping[str, Any] | None:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return any("exitCode" in (status.get("state", {}).get("terminated") or {}) for status in statuses)
+    states = (status.get("state", {}).get("terminated") or {} for status in statuses)
+    return next((state for state in states if "exitCode" in state), None)
 
 
 def read_answer(text: str, launcher: str, npu_class: str | None = None) -> ImageFacts:
@@ -110,6 +115,10 @@ def read_answer(text: str, launcher: str, npu_class: str | None = None) -> Image
         return ImageFacts("refused", f"the runtime cannot be started in the image: {end or 'no output'}")
     if npu_class is not None:
         result.require_npu_image(document, npu_class)
+    return _of_launcher(document, launcher)
+
+
+def _of_launcher(document: result.Document, launcher: str) -> ImageFacts:
     found = document["launchers"][launcher]
     verdict, headline, reasons = found["verdict"], found["headline"], found["reasons"]
     more = f" and {len(reasons) - REASONS_MAX} more" if len(reasons) > REASONS_MAX else ""

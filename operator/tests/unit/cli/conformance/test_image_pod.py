@@ -165,6 +165,16 @@ def test_on_a_class_with_npus_an_image_that_has_none_of_their_packages_is_refuse
     assert read_answer(log, "Verl").verdict == "fits", "nodes without NPUs need none"
 
 
+@pytest.mark.parametrize(("code", "told"), [(97, "there is no program python on PATH"), (98, "needs Python 3.11")])
+def test_an_image_without_a_usable_python_is_refused_with_what_it_lacks(
+    cluster: Cluster, make_run: MakeRun, code: int, told: str
+) -> None:
+    _pod(cluster, phase="Failed", containerStatuses=[_container(CHECK, terminated={"exitCode": code})])
+    cluster.answer(f"{LOG} --container {CHECK}", "")
+    result, text = _verdict(make_run().go())
+    assert (result, told in text) == (Result.FAILED, True), text
+
+
 def test_the_check_knows_whether_the_class_has_npus(cluster: Cluster, make_run: MakeRun) -> None:
     fits = {"verdict": "fits", "headline": "fits", "reasons": []}
     cluster.answer(f"{LOG} --container {CHECK}", json.dumps({"rows": [], "launchers": {"Verl": fits, "Command": fits}}))
