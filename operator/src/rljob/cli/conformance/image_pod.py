@@ -11,7 +11,7 @@ from typing import Any
 
 from rljob.cli import kubectl
 from rljob.cli.check_image import result
-from rljob.cli.check_image.follow import Ended
+from rljob.cli.check_image.follow import LOG_BYTES, Ended
 from rljob.cli.conformance.clock import POLL_SECONDS, Clock, Trouble
 from rljob.cli.conformance.facts import ImageFacts, Plan
 from rljob.cli.conformance.manifests import LABEL
@@ -52,7 +52,7 @@ def check_image(
     state, problem = _wait(plan, place, clock)
     if problem:
         return ImageFacts("refused", problem)
-    log = kubectl.run(["logs", pod_name(plan), "--container", CHECK], place)
+    log = kubectl.run(["logs", pod_name(plan), "--container", CHECK, f"--limit-bytes={LOG_BYTES}"], place)
     ended = Ended(int(state["exitCode"]), str(state.get("message") or ""), log, node="")
     if (document := result.start_problem(ended, USER)) is not None:
         return _of_launcher(document, launcher)
