@@ -15,7 +15,7 @@ from rljob.render.image_check import LABEL
 from tests.cluster.images import UNFIT
 from tests.e2e import quickstart
 from tests.e2e.conftest import cluster
-from tests.kube import Kube
+from tests.kube import Kube, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(300)]
 
@@ -47,7 +47,7 @@ def test_the_verdict_of_an_image(kube: Kube, image: str) -> None:
     assert "launchers" in found, found
     headlines = tuple(found["launchers"][name]["headline"] for name in ("Verl", "Command"))
     assert (*headlines, code) == OF_IMAGE[image]
-    assert not kube.find("pods", LABEL)
+    wait_for("the pod is gone", lambda: not kube.find("pods", LABEL), 60)
 
 
 def test_the_reason_names_what_does_not_fit(kube: Kube) -> None:
