@@ -123,8 +123,10 @@ def test_a_verl_in_the_working_directory_is_refused(
     (tmp_path / "verl").mkdir()
     (tmp_path / "verl" / "__init__.py").touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with pytest.raises(RefusedError, match=r"/verl/__init__.py precedes the injected verl 0.9.1 .* set workingDir"):
+    told = r"/verl/__init__.py precedes the injected verl 0.9.1 .* set workingDir"
+    with pytest.raises(RefusedError, match=told) as refused:
         chosen(root).activate()
+    assert "Command only" not in str(refused.value), "the cause can be corrected"
 
 
 def test_a_verl_that_is_imported_already_is_refused(
@@ -133,8 +135,9 @@ def test_a_verl_that_is_imported_already_is_refused(
     root = in_image(old_verl(tmp_path / "image"))
     found = chosen(root)
     monkeypatch.setitem(sys.modules, "verl", types.ModuleType("verl"))
-    with pytest.raises(RefusedError, match="is imported before the launcher starts"):
+    with pytest.raises(RefusedError, match="is imported before the launcher starts") as refused:
         found.activate()
+    assert "Command only" not in str(refused.value), "the cause can be corrected"
 
 
 def test_the_image_s_verl_needs_no_change_of_the_path() -> None:

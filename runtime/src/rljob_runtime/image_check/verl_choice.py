@@ -113,7 +113,7 @@ def refusal(judgement: Judgement) -> RefusedError:
     return unsuitable(f"{named}{more}", commands=judgement.verdict(Launcher.COMMAND) is not Verdict.REFUSED)
 
 
-def unsuitable(problem: str, *, commands: bool = True) -> RefusedError:
+def unsuitable(problem: str, *, commands: bool = False) -> RefusedError:
     """Return the error for an image in which verl cannot run. `commands`: it takes jobs with a command."""
     fix = "use an image that fits; `python -m rljob_runtime check-image` in it lists everything"
     if commands:

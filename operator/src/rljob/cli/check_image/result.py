@@ -11,7 +11,7 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from rljob.cli.check_image.follow import LAST_LINES, Ended
 from rljob.cli.errors import UsageError
@@ -71,7 +71,7 @@ def find(log: str) -> Document | None:
         except (ValueError, RecursionError):
             continue
         if _is_result(found):
-            return found  # type: ignore[no-any-return]
+            return found
     return None
 
 
@@ -91,7 +91,7 @@ def _printed(ended: Ended, check: ImageCheck) -> Document:
     )
 
 
-def _is_result(found: Any) -> bool:  # noqa: ANN401 - a JSON value
+def _is_result(found: Any) -> TypeGuard[Document]:  # noqa: ANN401 - a JSON value
     """Return whether a JSON value is the runtime's result: an image may print anything."""
     try:
         rows, launchers = found["rows"], found["launchers"]
