@@ -1,4 +1,6 @@
-{{- /* Parts that several policies of policies.yaml share. */}}
+{{- /* Parts that several of the policies share: admission policies in CEL, without a webhook. They limit what an RLJob may
+request on behalf of its author, and what only the operator may write. Reasons: docs/design/0012-*.md. What each policy
+rejects: docs/guides/policies.md. */}}
 
 {{- define "rljob.policyName" -}}
 {{- $name := include "rljob.fullname" . }}
@@ -7,6 +9,10 @@
 {{- else }}
 {{- $name }}
 {{- end }}
+{{- end }}
+
+{{- define "rljob.operatorUser" -}}
+{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "rljob.serviceAccountName" .) }}
 {{- end }}
 
 {{- define "rljob.policyBinding" -}}
