@@ -72,85 +72,14 @@ spec:
   expression: >-
     [variables.spec.?head.?template.orValue({})]
     + variables.spec.?workerGroups.orValue([]).map(g, g.?template.orValue({}))
+# A patch is a map or, as text, only the operator's to read.
 - name: patches
   expression: >-
     [variables.spec.?podSpecPatch.?head.orValue({}), variables.spec.?podSpecPatch.?workers.orValue({})]
+    .map(p, type(p) == map ? p : {})
 # One list for each pod.
 - name: containers
   expression: >-
     variables.templates.map(t, t.?initContainers.orValue([]) + t.?sidecars.orValue([]))
     + variables.patches.map(p, p.?containers.orValue([]) + p.?initContainers.orValue([]))
-{{- end }}
-
-{{- /* Annotations of the namespace take precedence over the chart's values. Lists contain allowed values; '*' allows everything. */}}
-{{- define "rljob.cel.limits" -}}
-{{- $limits := .Values.policies.limits }}
-- name: limits
-  expression: namespaceObject.metadata.?annotations.orValue({})
-- name: place
-  expression: "'namespace ' + request.namespace"
-- name: maxCards
-  expression: variables.limits[?'limits.rljob.dev/max-cards'].orValue('{{ $limits.maxCards }}').trim()
-- name: hostNetwork
-  expression: variables.limits[?'limits.rljob.dev/host-network'].orValue('{{ $limits.hostNetwork }}').trim()
-- name: privileged
-  expression: variables.limits[?'limits.rljob.dev/privileged'].orValue('{{ $limits.privileged }}').trim()
-{{- range $name, $values := dict "classes" $limits.classes "images" $limits.images "recipes" $limits.recipes "hostPathsAllowed" $limits.hostPaths }}
-- name: {{ $name }}{{ eq $name "images" | ternary "Allowed" "" }}
-  expression: >-
-    variables.limits[?'limits.rljob.dev/{{ eq $name "hostPathsAllowed" | ternary "host-paths" $name }}']
-    .orValue('{{ join "," $values }}').split(',').map(x, x.trim())
-{{- end }}
-{{- end }}
-
-{{- /* What a pod or a container requires of its node, following the baseline of Pod Security. */}}
-{{- define "rljob.cel.judgements" -}}
-- name: strangeImages
-  expression: >-
-    variables.imagesAllowed == ['*'] ? [] : variables.images.filter(i, !variables.imagesAllowed.exists(e, e != '' && (
-      i == e || i.startsWith(e.endsWith('/') ? e : e + '/') || i.startsWith(e + '@')
-      || i.startsWith(e + ':') && !i.substring(size(e) + 1).contains('/'))))
-- name: strangePaths
-  expression: >-
-    variables.hostPathsAllowed == ['*'] ? [] : variables.hostPaths.filter(p,
-      p.contains('..') || !variables.hostPathsAllowed.exists(e, e != '' && (
-        p == e || p.startsWith(e.endsWith('/') ? e : e + '/'))))
-- name: onTheNetworkOfTheNode
-  expression: >-
-    {{ .pods }}.exists(p, p.?hostNetwork.orValue(false))
-    || {{ .containers }}.exists(list, list.exists(c, c.?ports.orValue([]).exists(p, p.?hostPort.orValue(0) != 0)))
-- name: withPrivileges
-  expression: >-
-    {{ .pods }}.exists(p,
-      p.?hostPID.orValue(false) || p.?hostIPC.orValue(false)
-      || size(p.?securityContext.?sysctls.orValue([])) > 0
-      || p.?securityContext.?seccompProfile.?type.orValue('') == 'Unconfined'
-      || p.?securityContext.?appArmorProfile.?type.orValue('') == 'Unconfined')
-    || {{ .containers }}.exists(list, list.exists(c,
-      c.?securityContext.?privileged.orValue(false)
-      || size(c.?securityContext.?capabilities.?add.orValue([])) > 0
-      || c.?securityContext.?procMount.orValue('Default') != 'Default'
-      || c.?securityContext.?seccompProfile.?type.orValue('') == 'Unconfined'
-      || c.?securityContext.?appArmorProfile.?type.orValue('') == 'Unconfined'))
-{{- end }}
-
-{{- define "rljob.cel.commonValidations" -}}
-- expression: size(variables.strangeImages) == 0
-  messageExpression: >-
-    {{ .field }} + ': image ' + variables.strangeImages.join(', ') + ': ' + variables.place + ' allows only images of '
-    + variables.imagesAllowed.join(', ') + ' (limits.rljob.dev/images); use one of those'
-- expression: size(variables.strangePaths) == 0
-  messageExpression: >-
-    {{ .field }} + ': hostPath ' + variables.strangePaths.join(', ') + ': ' + variables.place + ' allows '
-    + (variables.hostPathsAllowed.join('') == '' ? 'no hostPath' : 'only paths below ' + variables.hostPathsAllowed.join(', '))
-    + ' (limits.rljob.dev/host-paths); use a PersistentVolumeClaim'
-- expression: variables.hostNetwork == 'true' || !variables.onTheNetworkOfTheNode
-  messageExpression: >-
-    {{ .field }} + ': hostNetwork or a hostPort: ' + variables.place
-    + ' does not allow the host network (limits.rljob.dev/host-network); use network.mode Pod'
-- expression: variables.privileged == 'true' || !variables.withPrivileges
-  messageExpression: >-
-    {{ .field }} + ': a container or podSpecPatch is privileged, adds capabilities, uses the PID or IPC namespace of the node, '
-    + 'sets sysctls or is unconfined: ' + variables.place
-    + ' does not allow this (limits.rljob.dev/privileged); remove it'
 {{- end }}

@@ -24,8 +24,9 @@ class User(enum.StrEnum):
 
 
 OWN_SECRETS = ("hub", "all", "git", "pull")
-OPEN, LIMITED, BLESSED = "open", "limited", "blessed"
-"""Namespaces: without limits; with the limits below; with one allowed recipe."""
+OPEN, LIMITED, BLESSED, STANDARD = "open", "limited", "blessed", "standard"
+"""Namespaces: without limits; with the limits below; with one allowed recipe; without limits, but with the API server's
+own check of Pod Security baseline."""
 LIMITS = {
     "max-cards": "16",
     "classes": "cpu, atlas-a3",
@@ -159,7 +160,9 @@ ATTACKS: dict[str, Attack] = {
     ),
     "the network of the node": limited({"network": {"mode": "Host"}}, "spec.network.mode Host", "use mode Pod"),
     "a port of the node": limited(
-        sidecar(ports=[{"containerPort": 22, "hostPort": 22}]), "hostNetwork or a hostPort", "use network.mode Pod"
+        sidecar(ports=[{"containerPort": 22, "hostPort": 22}]),
+        "container helper: ports have a hostPort",
+        "use network.mode Pod",
     ),
     "a privileged container": limited(sidecar(securityContext={"privileged": True}), *PRIVILEGED),
     "capabilities": limited(sidecar(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), *PRIVILEGED),

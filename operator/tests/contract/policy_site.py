@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import time
 import uuid
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from builders import Json, small_spec, typed
-from contract.attacks import BLESSED, LIMITED, LIMITS, OPEN, OWN_SECRETS, User
+from contract.attacks import BLESSED, LIMITED, LIMITS, OPEN, OWN_SECRETS, STANDARD, User
 from contract.conftest import CRDS, KUBECONFIG
 
 from rljob.api.v1alpha1 import API_VERSION
@@ -26,7 +27,8 @@ from tests.chart import helm
 from tests.cluster import programs
 
 KUBECTL = programs.entry("kube") / "kubectl"
-POLICIES = "policies-test"
+POLICIES = "policies"
+"""Beginning of the names of the policies, which end with the id of the run."""
 OPERATOR = f"system:serviceaccount:{helm.NAMESPACE}:{helm.RELEASE}"
 TAKES_EFFECT_SECONDS = 60
 NAMESPACE_LABEL = "rljob.dev/policies-test"
@@ -73,6 +75,10 @@ class Site:
     def namespace(self, name: str) -> str:
         return f"{self.id}-{name}"
 
+    @property
+    def release(self) -> str:
+        return f"{POLICIES}-{self.id}"
+
     def ask(self, *words: str, user: str | None = None, body: object = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl, as a user or as the admin."""
         command = [str(KUBECTL), "--kubeconfig", KUBECONFIG, *(["--as", user] if user else []), *words]
@@ -113,22 +119,29 @@ def policy_site() -> Iterator[Site]:
     """Install the policies and the users' roles in namespaces of their own."""
     found = Site(f"p{uuid.uuid4().hex[:6]}")
     install_crds(found)
-    for name, limits in ((OPEN, {}), (LIMITED, LIMITS), (BLESSED, {"recipes": "blessed, other"})):
-        metadata = {
-            "name": found.namespace(name),
-            "labels": {NAMESPACE_LABEL: found.id},
-            "annotations": {f"{LIMIT}{key}": value for key, value in limits.items()},
-        }
-        found.do("create", "-f", "-", body={"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    found.do("create", "-f", "-", body={"apiVersion": "v1", "kind": "List", "items": list(rights(found))})
-    found.do("apply", "--server-side", "--force-conflicts", "-f", "-", body=policies(found))
     try:
+        found.do("create", "-f", "-", body={"apiVersion": "v1", "kind": "List", "items": list(namespaces(found))})
+        found.do("create", "-f", "-", body={"apiVersion": "v1", "kind": "List", "items": list(rights(found))})
+        found.do("apply", "--server-side", "--force-conflicts", "-f", "-", body=policies(found))
         await_policies(found)
         yield found
     finally:
         kinds = "validatingadmissionpolicybindings,validatingadmissionpolicies,clusterrolebindings,clusterroles"
         found.do("delete", kinds, "-l", f"{NAMESPACE_LABEL}={found.id}")
         found.do("delete", "namespaces", "-l", f"{NAMESPACE_LABEL}={found.id}", "--wait=false")
+
+
+def namespaces(site: Site) -> Iterator[Json]:
+    """Return the namespaces of this run with their limits."""
+    limits = {OPEN: {}, LIMITED: LIMITS, BLESSED: {"recipes": "blessed, other"}, STANDARD: {}}
+    for name, found in limits.items():
+        standard = {"pod-security.kubernetes.io/enforce": "baseline"} if name == STANDARD else {}
+        metadata = {
+            "name": site.namespace(name),
+            "labels": {NAMESPACE_LABEL: site.id} | standard,
+            "annotations": {f"{LIMIT}{key}": value for key, value in found.items()},
+        }
+        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def install_crds(site: Site) -> None:
@@ -141,7 +154,7 @@ def install_crds(site: Site) -> None:
 
 def rights(site: Site) -> Iterator[Json]:
     """Return the roles of the users, and their bindings in the namespaces of this run."""
-    (added,) = [found["rules"] for found in chart("ClusterRole") if found["metadata"]["name"] == f"{POLICIES}-edit"]
+    (added,) = [m["rules"] for m in chart(site, "ClusterRole") if m["metadata"]["name"] == f"{site.release}-edit"]
     for number, (user, rules) in enumerate([*USERS.items(), (EDITOR, added)]):
         name = f"{site.id}-{number}"
         yield role(site, name, rules)
@@ -170,16 +183,16 @@ def binding(site: Site, user: str, name: str, namespace: str | None = None) -> J
     }
 
 
-def chart(kind: str) -> list[Json]:
+def chart(site: Site, kind: str) -> list[Json]:
     """Return the chart's objects whose kind has this prefix."""
     account = ("serviceAccount.create=false", f"serviceAccount.name={helm.RELEASE}")
-    words = [word for setting in (f"fullnameOverride={POLICIES}", *account) for word in ("--set", setting)]
+    words = [word for setting in (f"fullnameOverride={site.release}", *account) for word in ("--set", setting)]
     return [found for found in helm.render(*words) if found["kind"].startswith(kind)]
 
 
 def policies(site: Site) -> Json:
     """Return the chart's policies, bound to the namespaces of this run."""
-    items = chart("ValidatingAdmissionPolicy")
+    items = chart(site, "ValidatingAdmissionPolicy")
     for item in items:
         item["metadata"]["labels"] = {NAMESPACE_LABEL: site.id}
         if item["kind"] == "ValidatingAdmissionPolicyBinding":
@@ -193,7 +206,7 @@ def refuses(policy: str, said: str) -> bool:
 
     The API server names the first one that does, possibly one of an installation.
     """
-    return any(f"'{origin}-{policy}" in said for origin in (POLICIES, helm.RELEASE))
+    return re.search(rf"'({POLICIES}-p[0-9a-f]+|{helm.RELEASE})-[a-z]*{policy}", said) is not None
 
 
 def await_policies(site: Site) -> None:

@@ -1,0 +1,245 @@
+{{- /* What the policies limits, pods and tenants share: the limits of a namespace, and what a pod may contain. */}}
+
+{{- /* The default limits of the release. Those that are not set depend on who creates pods: authors who cannot create
+any are held to Pod Security baseline. */}}
+{{- define "rljob.limits" -}}
+{{- $limits := deepCopy .Values.policies.limits }}
+{{- $open := ne .Values.policies.authors "RLJobsOnly" }}
+{{- if kindIs "invalid" $limits.hostNetwork }}{{ $_ := set $limits "hostNetwork" $open }}{{ end }}
+{{- if kindIs "invalid" $limits.privileged }}{{ $_ := set $limits "privileged" $open }}{{ end }}
+{{- if kindIs "invalid" $limits.hostPaths }}{{ $_ := set $limits "hostPaths" ($open | ternary (list "*") list) }}{{ end }}
+{{- if kindIs "invalid" $limits.volumes }}
+{{- $_ := set $limits "volumes" (list "configMap" "downwardAPI" "emptyDir" "image" "nfs" "persistentVolumeClaim" "projected" "secret") }}
+{{- end }}
+{{- $limits | toYaml }}
+{{- end }}
+
+{{- /* Whether the release itself limits every namespace, as CEL. */}}
+{{- define "rljob.limitedByDefault" -}}
+{{- $limits := include "rljob.limits" . | fromYaml }}
+{{- $all := list "*" }}
+{{- $unlimited := and (eq $limits.maxCards "*") $limits.hostNetwork $limits.privileged (kindIs "invalid" .Values.policies.limits.volumes) }}
+{{- range $values := list $limits.classes $limits.recipes $limits.images $limits.hostPaths $limits.tolerations }}
+{{- $unlimited = and $unlimited (eq (toJson $values) (toJson $all)) }}
+{{- end }}
+{{- or (not $unlimited) (eq .Values.policies.authors "RLJobsOnly") }}
+{{- end }}
+
+{{- /* Annotations of the namespace take precedence over the chart's values. Lists contain allowed values; '*' allows everything. */}}
+{{- define "rljob.cel.limits" -}}
+{{- $limits := include "rljob.limits" . | fromYaml }}
+- name: limits
+  expression: namespaceObject.metadata.?annotations.orValue({})
+# What no limit of its own opens is refused only where there is a limit.
+- name: limited
+  expression: >-
+    {{ include "rljob.limitedByDefault" . }} || variables.limits.exists(k, k.startsWith('limits.rljob.dev/'))
+- name: place
+  expression: "'namespace ' + request.namespace"
+- name: maxCards
+  expression: variables.limits[?'limits.rljob.dev/max-cards'].orValue('{{ $limits.maxCards }}').trim()
+- name: hostNetwork
+  expression: variables.limits[?'limits.rljob.dev/host-network'].orValue('{{ $limits.hostNetwork }}').trim()
+- name: privileged
+  expression: variables.limits[?'limits.rljob.dev/privileged'].orValue('{{ $limits.privileged }}').trim()
+{{- range $name, $row := dict
+  "classes" (list "classes" $limits.classes)
+  "recipes" (list "recipes" $limits.recipes)
+  "imagesAllowed" (list "images" $limits.images)
+  "hostPathsAllowed" (list "host-paths" $limits.hostPaths)
+  "tolerationsAllowed" (list "tolerations" $limits.tolerations)
+  "volumesAllowed" (list "volumes" $limits.volumes) }}
+- name: {{ $name }}
+  expression: >-
+    variables.limits[?'limits.rljob.dev/{{ index $row 0 }}']
+    .orValue('{{ join "," (index $row 1) }}').split(',').map(x, x.trim())
+{{- end }}
+{{- end }}
+
+{{- /* The pods of an object that is a pod or contains templates of pods. */}}
+{{- define "rljob.cel.pods" -}}
+- name: workers
+  expression: "variables.me.kind == 'RayCluster' ? variables.me.?spec.?workerGroupSpecs.orValue([]) : []"
+- name: templates
+  expression: >-
+    variables.me.kind == 'RayCluster'
+    ? [dyn(variables.me.?spec.?headGroupSpec.?template.orValue({}))] + variables.workers.map(g, g.?template.orValue({}))
+    : variables.me.kind == 'Job' ? [dyn(variables.me.?spec.?template.orValue({}))] : [variables.me]
+# Containers that KubeRay adds to the head.
+- name: added
+  expression: >-
+    variables.me.kind == 'RayCluster'
+    ? [variables.me.?spec.?autoscalerOptions, variables.me.?spec.?historyServerOptions.?collectorOptions]
+      .filter(o, o.hasValue()).map(o, o.value())
+    : []
+- name: pods
+  expression: >-
+    (variables.templates.map(t, {
+      'annotations': dyn(t.?metadata.?annotations.orValue({})),
+      'spec': dyn(t.?spec.orValue({})),
+      'volumes': dyn(t.?spec.?volumes.orValue([])),
+      'containers': dyn(t.?spec.?containers.orValue([]) + t.?spec.?initContainers.orValue([])
+        + t.?spec.?ephemeralContainers.orValue([]))
+    })
+    + [{'annotations': dyn({}), 'spec': dyn({}), 'volumes': dyn([]), 'containers': dyn(variables.added)}])
+- name: images
+  expression: >-
+    variables.pods.map(p,
+      (
+        p.containers.map(c, string(c.?image.orValue('')))
+        + p.volumes.map(v, string(v.?image.?reference.orValue('')))
+      ).join(',')
+    ).join(',').split(',').filter(i, i != '' && i != '{{ include "rljob.image" . }}')
+# Volumes of the node's driver, as the accelerator table states them: read-only, in the worker's own container, at the
+# path of the node. Whatever else has such a name is none of them.
+- name: ofTheDriver
+  expression: >-
+    variables.pods.map(p, p.volumes.filter(v,
+      string(v.?name.orValue('')).startsWith('rljob-driver-')
+      && v.?hostPath.?path.orValue('') + ' ' + v.?hostPath.?type.orValue('') in variables.driverPaths
+      && p.containers.all(c,
+        c.?volumeDevices.orValue([]).all(d, d.?name.orValue('') != v.name)
+        && c.?volumeMounts.orValue([]).all(m, m.?name.orValue('') != v.name || (
+          c.?name.orValue('') == 'ray-worker' && m.?readOnly.orValue(false) && m.?mountPath.orValue('') == v.hostPath.path
+          && m.?subPath.orValue('') == '' && m.?subPathExpr.orValue('') == ''
+          && m.?mountPropagation.orValue('None') == 'None')))
+    ))
+# One list for each pod.
+- name: hostPathVolumes
+  expression: >-
+    variables.pods.map(p, p.volumes.filter(v, string(v.?hostPath.?path.orValue('')) != ''
+      && !variables.ofTheDriver.exists(list, v in list)))
+- name: hostPaths
+  expression: >-
+    variables.hostPathVolumes.map(list, list.map(v, string(v.hostPath.path)).join(',')).join(',').split(',')
+    .filter(p, p != '')
+{{- end }}
+
+{{- /* The paths of the driver of one class of the accelerator table, each with its type, as a list in CEL. */}}
+{{- define "rljob.cel.driverPaths" -}}
+{{- $paths := list }}
+{{- range .hostPaths }}
+{{- $paths = append $paths (printf "%s %s" .path .type) }}
+{{- end }}
+{{- $paths | toJson }}
+{{- end }}
+
+{{- /* The resources that are NPUs of some class, as a list in CEL; others of Huawei's device plug-in are found by prefix. */}}
+{{- define "rljob.cel.npus" -}}
+{{- $names := list }}
+{{- range (include "rljob.acceleratorTable" . | fromYaml) }}
+{{- if eq (default "npu" .platform) "npu" }}{{ $names = append $names (default "" .resource) }}{{ end }}
+{{- end }}
+{{- $names | compact | uniq | sortAlpha | toJson }}
+{{- end }}
+
+{{- /* Whether the resource `r` is an NPU. Devices of a class of DRA have a prefix too: k8s.io/api v0.36.2,
+resource/v1/types.go (ResourceDeviceClassPrefix). */}}
+{{- define "rljob.cel.isDevice" -}}
+(r.startsWith('huawei.com/') || r in variables.npus)
+{{- end }}
+
+{{- /* The devices that a container `c` holds. A negative number would hide another. */}}
+{{- define "rljob.cel.devicesOfContainer" -}}
+dyn(c.?resources.?limits.orValue({})).filter(r, {{ include "rljob.cel.isDevice" . }})
+.map(r, [0, quantity(string(c.resources.limits[r])).asInteger()].max()).sum()
+{{- end }}
+
+{{- /* Whether a pod `p` claims devices by DRA, which cannot be counted. */}}
+{{- define "rljob.cel.claimsDevices" -}}
+(size(p.spec.?resourceClaims.orValue([])) > 0 || p.containers.exists(c, size(c.?resources.?claims.orValue([])) > 0
+|| dyn(c.?resources.?limits.orValue({})).exists(r, r.startsWith('deviceclass.resource.kubernetes.io/'))))
+{{- end }}
+
+{{- /* Variables of Ascend Docker Runtime that give a container devices or folders of the node without a request. Source:
+docs of Ascend Docker Runtime, "environment variables"; the device plug-in sets the first one. */}}
+{{- define "rljob.cel.takesDevices" -}}
+c.?env.orValue([]).exists(e, e.?name.orValue('') in ['ASCEND_VISIBLE_DEVICES', 'ASCEND_RUNTIME_OPTIONS',
+'ASCEND_RUNTIME_MOUNTS', 'ASCEND_VNPU_SPECS', 'ASCEND_ALLOW_LINK'])
+{{- end }}
+
+{{- /* Judgements that need a variable, because their message lists what was found. */}}
+{{- define "rljob.cel.judgements" -}}
+- name: npus
+  expression: >-
+    {{ include "rljob.cel.npus" . }}
+- name: strangeImages
+  expression: >-
+    variables.imagesAllowed == ['*'] ? [] : variables.images.filter(i, !variables.imagesAllowed.exists(e, e != '' && (
+      i == e || i.startsWith(e.endsWith('/') ? e : e + '/') || i.startsWith(e + '@')
+      || i.startsWith(e + ':') && !i.substring(size(e) + 1).contains('/'))))
+- name: strangePaths
+  expression: >-
+    variables.hostPathsAllowed == ['*'] ? [] : variables.hostPaths.filter(p,
+      p.contains('..') || !variables.hostPathsAllowed.exists(e, e != '' && (
+        p == e || p.startsWith(e.endsWith('/') ? e : e + '/'))))
+# host-paths judges volumes of the node.
+- name: strangeVolumes
+  expression: >-
+    !variables.limited || '*' in variables.volumesAllowed ? [] : variables.pods.map(p, p.volumes.filter(v,
+      !v.all(k, k in ['name', 'hostPath'] || k.startsWith('$') || k in variables.volumesAllowed))
+      .map(v, string(v.?name.orValue('?')) + ' (' + v.filter(k, k != 'name').map(k, string(k)).join(', ') + ')').join(', ')
+    ).filter(s, s != '')
+# Nodes of the control plane are never meant by '*'. Kubernetes adds tolerations with the prefix node.kubernetes.io/.
+- name: anyNode
+  expression: >-
+    '*' in variables.tolerationsAllowed && 'node-role.kubernetes.io/control-plane' in variables.tolerationsAllowed
+- name: strangeTolerations
+  expression: >-
+    !variables.limited || variables.anyNode ? [] : variables.pods.map(p, (
+      p.spec.?tolerations.orValue([]).map(t, string(t.?key.orValue(''))).filter(k,
+        !(k in variables.tolerationsAllowed) && !(k in variables.npus) && !k.startsWith('node.kubernetes.io/')
+        && (k == '' || k.startsWith('node-role.kubernetes.io/') || !('*' in variables.tolerationsAllowed)))
+      .map(k, k == '' ? 'every taint' : 'taint ' + k)
+    ).join(', ')).filter(s, s != '')
+{{- end }}
+
+{{- /* One validation per check of files/pod-security.yaml, and those of the other limits. `unless`: a condition under
+which nothing is judged, as a prefix. */}}
+{{- define "rljob.cel.commonValidations" -}}
+{{- $unless := .unless }}
+- expression: >-
+    {{ $unless }}size(variables.strangeImages) == 0
+  messageExpression: >-
+    {{ .field }} + ': image ' + variables.strangeImages.join(', ') + ': ' + variables.place + ' allows only images of '
+    + variables.imagesAllowed.join(', ') + ' (limits.rljob.dev/images); use one of those'
+- expression: >-
+    {{ $unless }}size(variables.strangePaths) == 0
+  messageExpression: >-
+    {{ .field }} + ': hostPath ' + variables.strangePaths.join(', ') + ': ' + variables.place + ' allows '
+    + (variables.hostPathsAllowed.join('') == '' ? 'no hostPath' : 'only paths below ' + variables.hostPathsAllowed.join(', '))
+    + ' (limits.rljob.dev/host-paths); use a PersistentVolumeClaim'
+- expression: >-
+    {{ $unless }}size(variables.strangeVolumes) == 0
+  messageExpression: >-
+    {{ .field }} + ': volume ' + variables.strangeVolumes.join(', ') + ': ' + variables.place + ' allows only the types '
+    + variables.volumesAllowed.join(', ') + ' (limits.rljob.dev/volumes); use a PersistentVolumeClaim'
+- expression: >-
+    {{ $unless }}size(variables.strangeTolerations) == 0
+  messageExpression: >-
+    {{ .field }} + ': tolerations of ' + variables.strangeTolerations.join(', ') + ': ' + variables.place
+    + ' allows ' + variables.tolerationsAllowed.join(', ') + ', and nodes of the control plane only by name'
+    + ' (limits.rljob.dev/tolerations); remove them'
+- expression: >-
+    {{ $unless }}variables.maxCards == '*' && variables.classes == ['*']
+    || !variables.pods.exists(p, {{ include "rljob.cel.claimsDevices" . | replace "\n" " " }})
+  messageExpression: >-
+    {{ .field }} + ': resourceClaims and devices of a DeviceClass cannot be counted as cards, which ' + variables.place
+    + ' limits (limits.rljob.dev/max-cards, limits.rljob.dev/classes); request devices with workerGroups.devicesPerNode'
+{{- range (.root.Files.Get "files/pod-security.yaml" | fromYaml).checks }}
+{{- $annotation := eq .limit "hostNetwork" | ternary "host-network" .limit }}
+{{- $pod := default "false" .pod | replace "\n" " " }}
+{{- $container := default "false" .container | replace "\n" " " }}
+# {{ .id }}
+- expression: >-
+    {{ $unless }}variables.{{ .limit }} == 'true'
+    || !variables.pods.exists(p, {{ $pod }}
+      || p.containers.exists(c, {{ $container }}))
+  messageExpression: >-
+    {{ $.field }} + ': ' + variables.pods.map(p, ((({{ $pod }}) ? ['the pod'] : [])
+      + p.containers.filter(c, {{ $container }})
+        .map(c, 'container ' + string(c.?name.orValue('?')))).join(', ')
+    ).filter(s, s != '').join(', ') + ': ' + {{ .says | toJson }} + ': ' + variables.place
+    + ' does not allow this (limits.rljob.dev/{{ $annotation }}); {{ eq .limit "hostNetwork" | ternary "use network.mode Pod, and ports of the pod" "remove it" }}'
+{{- end }}
+{{- end }}
