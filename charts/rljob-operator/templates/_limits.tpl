@@ -90,29 +90,24 @@ any are held to Pod Security baseline. */}}
         + p.volumes.map(v, string(v.?image.?reference.orValue('')))
       ).join(',')
     ).join(',').split(',').filter(i, i != '' && i != '{{ include "rljob.image" . }}')
-# Volumes of the node's driver, as the accelerator table states them: read-only, in the worker's own container, at the
-# path of the node. Whatever else has such a name is none of them.
-- name: ofTheDriver
-  expression: >-
-    variables.pods.map(p, p.volumes.filter(v,
-      string(v.?name.orValue('')).startsWith('rljob-driver-')
-      && v.?hostPath.?path.orValue('') + ' ' + v.?hostPath.?type.orValue('') in variables.driverPaths
-      && p.containers.all(c,
-        c.?volumeDevices.orValue([]).all(d, d.?name.orValue('') != v.name)
-        && c.?volumeMounts.orValue([]).all(m, m.?name.orValue('') != v.name || (
-          c.?name.orValue('') == 'ray-worker' && m.?readOnly.orValue(false) && m.?mountPath.orValue('') == v.hostPath.path
-          && m.?subPath.orValue('') == '' && m.?subPathExpr.orValue('') == ''
-          && m.?mountPropagation.orValue('None') == 'None')))
-    ))
-# One list for each pod.
-- name: hostPathVolumes
-  expression: >-
-    variables.pods.map(p, p.volumes.filter(v, string(v.?hostPath.?path.orValue('')) != ''
-      && !variables.ofTheDriver.exists(list, v in list)))
 - name: hostPaths
   expression: >-
-    variables.hostPathVolumes.map(list, list.map(v, string(v.hostPath.path)).join(',')).join(',').split(',')
-    .filter(p, p != '')
+    variables.pods.map(p, p.volumes.filter(v, !({{ include "rljob.cel.isDriver" . | replace "\n" " " }}))
+      .map(v, string(v.?hostPath.?path.orValue(''))).join(',')
+    ).join(',').split(',').filter(p, p != '')
+{{- end }}
+
+{{- /* Whether a volume `v` of a pod `p` is the node's driver, as the accelerator table states it: read-only, in the
+worker's own container, at the path of the node. Whatever else has such a name is not. */}}
+{{- define "rljob.cel.isDriver" -}}
+string(v.?name.orValue('')).startsWith('rljob-driver-')
+&& v.?hostPath.?path.orValue('') + ' ' + v.?hostPath.?type.orValue('') in variables.driverPaths
+&& p.containers.all(c,
+c.?volumeDevices.orValue([]).all(d, d.?name.orValue('') != v.name)
+&& c.?volumeMounts.orValue([]).all(m, m.?name.orValue('') != v.name || (
+c.?name.orValue('') == 'ray-worker' && m.?readOnly.orValue(false) && m.?mountPath.orValue('') == v.hostPath.path
+&& m.?subPath.orValue('') == '' && m.?subPathExpr.orValue('') == ''
+&& m.?mountPropagation.orValue('None') == 'None')))
 {{- end }}
 
 {{- /* The paths of the driver of one class of the accelerator table, each with its type, as a list in CEL. */}}

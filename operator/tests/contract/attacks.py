@@ -171,6 +171,22 @@ ATTACKS: dict[str, Attack] = {
         *PRIVILEGED,
     ),
     "the processes of the node": limited(patched("workers", {"hostPID": True}), *PRIVILEGED),
+    "a container of the node's type of SELinux": limited(
+        sidecar(securityContext={"seLinuxOptions": {"type": "spc_t"}}), "container helper: seLinuxOptions", *PRIVILEGED
+    ),
+    "a container without AppArmor, by an annotation": limited(
+        template({"annotations": {"container.apparmor.security.beta.kubernetes.io/ray-worker": "unconfined"}}),
+        *("the pod: appArmorProfile", *PRIVILEGED),
+    ),
+    "requests of the node to others": limited(
+        sidecar(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}),
+        *("a probe or lifecycle handler names a host", "limits.rljob.dev/host-network"),
+    ),
+    "nodes of the control plane": limited(
+        template({"tolerations": [{"key": "node-role.kubernetes.io/control-plane"}]}),
+        *("tolerations of taint node-role.kubernetes.io/control-plane", "limits.rljob.dev/tolerations", "remove them"),
+    ),
+    "every node": limited({"head": {"template": {"tolerations": [{"operator": "Exists"}]}}}, "every taint"),
     "more cards than the namespace has": limited(
         merged({"accelerator": {"class": "atlas-a3"}}, group({"nodes": 4, "devicesPerNode": 16})),
         *("spec.workerGroups requests 32 cards of class atlas-a3", "allows 16 per job", "fewer nodes"),

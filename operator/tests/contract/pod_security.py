@@ -1,8 +1,8 @@
 """What each check of the Pod Security Standards accepts and refuses, as changes of a small pod.
 
 The ids are those of k8s.io/pod-security-admission v0.36.2 (policy/check_*.go); names and values of fields follow the
-fixtures beside it (test/fixtures_*.go). `test_pod_security.py` gives every case to the API server's own check and to the
-chart's policies.
+fixtures beside it (test/fixtures_*.go). `test_pod_security.py` gives every case to the API server's own check and to
+the chart's policies.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from builders import Json, merged
 
 UPSTREAM = "v0.36.2"
-BASELINE = frozenset(
-    "appArmorProfile capabilities_baseline hostNamespaces hostPathVolumes hostPorts hostProbesAndHostLifecycle privileged "
-    "procMount seLinuxOptions seccompProfile_baseline sysctls windowsHostProcess".split()
-)
+BASELINE = frozenset({
+    "appArmorProfile", "capabilities_baseline", "hostNamespaces", "hostPathVolumes", "hostPorts",
+    "hostProbesAndHostLifecycle", "privileged", "procMount", "seLinuxOptions", "seccompProfile_baseline", "sysctls",
+    "windowsHostProcess",
+})  # fmt: skip
 """The checks of level baseline."""
 RESTRICTED = {
     "allowPrivilegeEscalation": "label of the namespace",
@@ -32,9 +33,10 @@ MAIN, BESIDE = "main", "beside"
 """The containers of the pod: its own one, and a sidecar."""
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
-DEFAULT_CAPABILITIES = (
-    "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID SYS_CHROOT"
-)
+DEFAULT_CAPABILITIES = [
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID",
+    "SETPCAP", "SETUID", "SYS_CHROOT",
+]  # fmt: skip
 SAFE_SYSCTLS = {
     "kernel.shm_rmid_forced": "0",
     "net.ipv4.ip_local_port_range": "1024 65535",
@@ -119,7 +121,7 @@ CHECKS: dict[str, Check] = {
     "capabilities_baseline": Check(
         tuple(secured(capabilities={"add": [name]}) for name in ("NET_RAW", "SYS_ADMIN", "chown", "CAP_CHOWN", "ALL")),
         (
-            secured(capabilities={"add": DEFAULT_CAPABILITIES.split()}),
+            secured(capabilities={"add": DEFAULT_CAPABILITIES}),
             secured(capabilities={"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
         ),
     ),

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import Json, merged, small_spec, typed
-from contract.conftest import KUBECONFIG
 from contract.attacks import LIMITED, OPEN, STANDARD
-from contract.pod_security import BASELINE, CHECKS, RESTRICTED, UPSTREAM, Change, pod_spec
+from contract.conftest import KUBECONFIG
+from contract.pod_security import BASELINE, CHECKS, RESTRICTED, UPSTREAM, Change
 from contract.policy_site import OPERATOR, Site, cluster, identity, policy_site, refuses
 
 from rljob.render.initializer import build_initializer
@@ -40,8 +40,8 @@ def site() -> Iterator[Site]:
 def cases(*, refused: bool) -> dict[str, tuple[Change, Json]]:
     """Return every case with its template of a pod."""
     return {
-        f"{id}: {json.dumps([change.pod, change.container, change.annotations])} in {where}": (change, template)
-        for id, check in CHECKS.items()
+        f"{check_id}: {json.dumps([change.pod, change.container, change.annotations])} in {where}": (change, template)
+        for check_id, check in CHECKS.items()
         for change in (check.refused if refused else check.accepted)
         for where, template in change.templates()
     }
