@@ -134,7 +134,7 @@ resource/v1/types.go (ResourceDeviceClassPrefix). */}}
 (r.startsWith('huawei.com/') || r in variables.npus)
 {{- end }}
 
-{{- /* The devices that a container `c` holds. A negative number would hide another. */}}
+{{- /* The devices that a container `c` holds, which is a map of core/v1. A negative number would hide another. */}}
 {{- define "rljob.cel.devicesOfContainer" -}}
 dyn(c.?resources.?limits.orValue({})).filter(r, {{ include "rljob.cel.isDevice" . }})
 .map(r, [0, quantity(string(c.resources.limits[r])).asInteger()].max()).sum()
@@ -144,6 +144,34 @@ dyn(c.?resources.?limits.orValue({})).filter(r, {{ include "rljob.cel.isDevice" 
 {{- define "rljob.cel.claimsDevices" -}}
 (size(p.spec.?resourceClaims.orValue([])) > 0 || p.containers.exists(c, size(c.?resources.?claims.orValue([])) > 0
 || dyn(c.?resources.?limits.orValue({})).exists(r, r.startsWith('deviceclass.resource.kubernetes.io/'))))
+{{- end }}
+
+{{- /* The devices of a RayCluster. A group without replicas counts as one pod, so that it can grow by nothing. */}}
+{{- define "rljob.cel.devicesOfRayCluster" -}}
+{{- $container := include "rljob.cel.devicesOfContainer" . | replace "\n" " " -}}
+((dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?containers.orValue([])
++ dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?initContainers.orValue([])).map(c, {{ $container }}).sum()
++ dyn({{ . }}).?spec.?workerGroupSpecs.orValue([]).map(g,
+[1, int(g.?replicas.orValue(1)), int(g.?minReplicas.orValue(0))].max() * int(g.?numOfHosts.orValue(1))
+* (g.?template.?spec.?containers.orValue([]) + g.?template.?spec.?initContainers.orValue([])).map(c, {{ $container }}).sum()
+).sum())
+{{- end }}
+
+{{- /* The parts of a pod that can change after its creation and that a limit judges. */}}
+{{- define "rljob.cel.mutablePartsOfPod" -}}
+[dyn(dyn({{ . }}).spec.?tolerations.orValue([])),
+dyn((dyn({{ . }}).spec.?containers.orValue([]) + dyn({{ . }}).spec.?initContainers.orValue([])).map(c, c.?image.orValue('')))]
+{{- end }}
+
+{{- /* The parts of a RayCluster that a limit judges, except its size and what places its pods on nodes. */}}
+{{- define "rljob.cel.podsOfRayCluster" -}}
+[dyn(dyn({{ . }}).?spec.?autoscalerOptions), dyn(dyn({{ . }}).?spec.?historyServerOptions),
+dyn(([dyn({{ . }}).?spec.?headGroupSpec.?template]
++ dyn({{ . }}).?spec.?workerGroupSpecs.orValue([]).map(g, g.?template)).map(t, [
+dyn(['containers', 'initContainers', 'volumes', 'securityContext', 'hostNetwork', 'hostPID', 'hostIPC', 'hostUsers',
+'resourceClaims', 'nodeName'].map(k, t.?spec[?k])),
+dyn(t.?metadata.?annotations.orValue({}).filter(k, k.startsWith('container.apparmor.security.beta.kubernetes.io/')
+|| k.contains('seccomp.security.alpha.kubernetes.io/')).map(k, k + '=' + string(t.metadata.annotations[k])))]))]
 {{- end }}
 
 {{- /* Variables of Ascend Docker Runtime that give a container devices or folders of the node without a request. Source:
@@ -215,6 +243,13 @@ which nothing is judged, as a prefix. */}}
     {{ .field }} + ': tolerations of ' + variables.strangeTolerations.join(', ') + ': ' + variables.place
     + ' allows ' + variables.tolerationsAllowed.join(', ') + ', and nodes of the control plane only by name'
     + ' (limits.rljob.dev/tolerations); remove them'
+# A pod with a node of its own bypasses the scheduler, and with it every taint.
+- expression: >-
+    {{ $unless }}!variables.limited || variables.anyNode || request.operation != 'CREATE'
+    || !variables.pods.exists(p, p.spec.?nodeName.orValue('') != '')
+  messageExpression: >-
+    {{ .field }} + ': nodeName bypasses the taints of nodes, of which ' + variables.place + ' allows '
+    + variables.tolerationsAllowed.join(', ') + ' (limits.rljob.dev/tolerations); use nodeSelector'
 - expression: >-
     {{ $unless }}variables.maxCards == '*' && variables.classes == ['*']
     || !variables.pods.exists(p, {{ include "rljob.cel.claimsDevices" . | replace "\n" " " }})

@@ -24,9 +24,11 @@ class User(enum.StrEnum):
 
 
 OWN_SECRETS = ("hub", "all", "git", "pull")
-OPEN, LIMITED, BLESSED, STANDARD = "open", "limited", "blessed", "standard"
-"""Namespaces: without limits; with the limits below; with one allowed recipe; without limits, but with the API server's
-own check of Pod Security baseline."""
+OPEN, LIMITED, BLESSED = "open", "limited", "blessed"
+"""Namespaces: without limits; with the limits below; with one allowed recipe."""
+OPENED, STANDARD = "opened", "standard"
+"""Namespaces: with limits that allow what is forbidden by default; without limits, but with the API server's own check
+of Pod Security baseline."""
 LIMITS = {
     "max-cards": "16",
     "classes": "cpu, atlas-a3",
@@ -80,10 +82,10 @@ PRIVILEGED = ("limits.rljob.dev/privileged", "remove it")
 
 ATTACKS: dict[str, Attack] = {
     "pods without the right to create pods": Attack(
-        small_spec(), ("bare may not create pods", "role such as edit"), user=User.BARE
+        small_spec(), ("bare may not create pods", "a role such as policies-"), user=User.BARE
     ),
     "a RayCluster without the right to create one": Attack(
-        small_spec(), ("pods may not create rayclusters.ray.io", "role such as edit"), user=User.PODS
+        small_spec(), ("pods may not create rayclusters.ray.io", "a role such as policies-"), user=User.PODS
     ),
     "another's ServiceAccount": Attack(
         small_spec({"runtime": {"serviceAccountName": "cluster-backup"}}),

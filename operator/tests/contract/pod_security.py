@@ -34,8 +34,8 @@ MAIN, BESIDE = "main", "beside"
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
 DEFAULT_CAPABILITIES = [
-    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID",
-    "SETPCAP", "SETUID", "SYS_CHROOT",
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP",
+    "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 ]  # fmt: skip
 SAFE_SYSCTLS = {
     "kernel.shm_rmid_forced": "0",

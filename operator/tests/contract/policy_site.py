@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from builders import Json, small_spec, typed
-from contract.attacks import BLESSED, LIMITED, LIMITS, OPEN, OWN_SECRETS, STANDARD, User
+from contract.attacks import BLESSED, LIMITED, LIMITS, OPEN, OPENED, OWN_SECRETS, STANDARD, User
 from contract.conftest import CRDS, KUBECONFIG
+from contract.pod_security import pod_spec
 
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.render.metadata import child_metadata
@@ -36,6 +37,16 @@ RBAC = "rbac.authorization.k8s.io"
 LIMIT = "limits.rljob.dev/"
 
 
+NAMESPACES: dict[str, dict[str, str]] = {
+    OPEN: {},
+    LIMITED: LIMITS,
+    BLESSED: {"recipes": "blessed, other"},
+    OPENED: {"host-network": "true", "host-paths": "/srv", "privileged": "true"},
+    STANDARD: {},
+}
+"""Name -> limits."""
+
+
 def rule(group: str, resources: str, verbs: str, *names: str) -> Json:
     """Return an RBAC rule."""
     named = {"resourceNames": list(names)} if names else {}
@@ -46,7 +57,8 @@ BARE = [rule("rljob.dev", "rljobs rlrecipes", "get create patch update")]
 PODS = [*BARE, rule("", "pods", "create")]
 AUTHOR = [
     *PODS,
-    rule("ray.io", "rayclusters", "create"),
+    rule("ray.io", "rayclusters", "get create update patch"),
+    rule("", "pods pods/ephemeralcontainers", "get update patch"),
     rule("", "secrets", "get", *OWN_SECRETS),
     rule("", "serviceaccounts", "use", "trainer"),
     # The permissions with which a forgery would succeed without the policies.
@@ -61,9 +73,19 @@ THE_OPERATOR = [
     rule("batch", "jobs", "create"),
     rule("", "configmaps", "get create update patch"),
 ]
+KUBERAY = "system:serviceaccount:kuberay-system:kuberay-operator"
+THE_KUBERAY = [rule("", "pods", "create"), rule("ray.io", "rayclusters", "get create update patch")]
 EDITOR = "editor"
 """Has Kubernetes' default role for editing workloads, with the chart's additions."""
-USERS: dict[str, list[Json]] = {User.BARE: BARE, User.PODS: PODS, User.AUTHOR: AUTHOR, OPERATOR: THE_OPERATOR}
+BOUND = "bound"
+"""Has the chart's role for authors, and nothing else."""
+USERS: dict[str, list[Json]] = {
+    User.BARE: BARE,
+    User.PODS: PODS,
+    User.AUTHOR: AUTHOR,
+    OPERATOR: THE_OPERATOR,
+    KUBERAY: THE_KUBERAY,
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,8 @@ class Site:
     """The cluster with the policies; `id` separates the objects of this run."""
 
     id: str
+    values: tuple[str, ...] = ()
+    """Settings of the chart, as for --set."""
 
     def namespace(self, name: str) -> str:
         return f"{self.id}-{name}"
@@ -115,9 +139,9 @@ def rlrecipe(spec: Json) -> Json:
 
 
 @contextlib.contextmanager
-def policy_site() -> Iterator[Site]:
+def policy_site(*values: str) -> Iterator[Site]:
     """Install the policies and the users' roles in namespaces of their own."""
-    found = Site(f"p{uuid.uuid4().hex[:6]}")
+    found = Site(f"p{uuid.uuid4().hex[:6]}", values)
     install_crds(found)
     try:
         found.do("create", "-f", "-", body={"apiVersion": "v1", "kind": "List", "items": list(namespaces(found))})
@@ -133,8 +157,7 @@ def policy_site() -> Iterator[Site]:
 
 def namespaces(site: Site) -> Iterator[Json]:
     """Return the namespaces of this run with their limits."""
-    limits = {OPEN: {}, LIMITED: LIMITS, BLESSED: {"recipes": "blessed, other"}, STANDARD: {}}
-    for name, found in limits.items():
+    for name, found in NAMESPACES.items():
         standard = {"pod-security.kubernetes.io/enforce": "baseline"} if name == STANDARD else {}
         metadata = {
             "name": site.namespace(name),
@@ -154,11 +177,12 @@ def install_crds(site: Site) -> None:
 
 def rights(site: Site) -> Iterator[Json]:
     """Return the roles of the users, and their bindings in the namespaces of this run."""
-    (added,) = [m["rules"] for m in chart(site, "ClusterRole") if m["metadata"]["name"] == f"{site.release}-edit"]
-    for number, (user, rules) in enumerate([*USERS.items(), (EDITOR, added)]):
+    roles = {m["metadata"]["name"].rpartition("-")[2]: m["rules"] for m in chart(site, "ClusterRole") if "rules" in m}
+    users = {**USERS, EDITOR: roles["edit"], BOUND: roles["author"]}
+    for number, (user, rules) in enumerate(users.items()):
         name = f"{site.id}-{number}"
         yield role(site, name, rules)
-        yield from (binding(site, user, name, namespace) for namespace in (OPEN, LIMITED, BLESSED))
+        yield from (binding(site, user, name, namespace) for namespace in NAMESPACES)
     # The rules of the role `edit`; the controller that aggregates it may not run.
     yield binding(site, EDITOR, "system:aggregate-to-edit", OPEN)
     recipes = f"{site.id}-recipes"
@@ -186,7 +210,8 @@ def binding(site: Site, user: str, name: str, namespace: str | None = None) -> J
 def chart(site: Site, kind: str) -> list[Json]:
     """Return the chart's objects whose kind has this prefix."""
     account = ("serviceAccount.create=false", f"serviceAccount.name={helm.RELEASE}")
-    words = [word for setting in (f"fullnameOverride={site.release}", *account) for word in ("--set", setting)]
+    settings = (f"fullnameOverride={site.release}", *account, *site.values)
+    words = [word for setting in settings for word in ("--set", setting)]
     return [found for found in helm.render(*words) if found["kind"].startswith(kind)]
 
 
@@ -213,11 +238,14 @@ def await_policies(site: Site) -> None:
     """Wait until every policy has rejected something, because the API server loads new policies asynchronously."""
     forged: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": controlled(site)}
     tries: dict[str, tuple[str, str, Json]] = {
-        "authors": (OPEN, User.BARE, rljob(small_spec())),
+        "authors": (OPEN, User.BARE, rljob(small_spec({"runtime": {"serviceAccountName": "cluster-backup"}}))),
         "limits": (LIMITED, User.AUTHOR, rljob(small_spec({"network": {"mode": "Host"}}))),
         "pods": (LIMITED, OPERATOR, cluster(site, {"network": {"mode": "Host"}})),
         "own": (OPEN, User.AUTHOR, forged),
+        "tenants": (LIMITED, User.AUTHOR, {"apiVersion": "v1", "kind": "Pod", "spec": {**pod_spec(), "hostPID": True}}),
     }
+    if not any(item["metadata"]["name"].endswith("-tenants") for item in chart(site, "ValidatingAdmissionPolicy")):
+        del tries["tenants"]
     deadline = time.monotonic() + TAKES_EFFECT_SECONDS
     while tries:
         for name, (namespace, user, manifest) in list(tries.items()):

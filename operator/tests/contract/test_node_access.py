@@ -51,11 +51,16 @@ def ray(pod: Json) -> Json:
 
 def driver_mount(pod: Json) -> Json:
     """Return the first mount of the driver in the worker's container."""
-    return next(mount for mount in ray(pod)["volumeMounts"] if mount["name"] == "rljob-driver-0")
+    return named_driver(ray(pod)["volumeMounts"])
 
 
 def driver_volume(pod: Json) -> Json:
-    return next(volume for volume in pod["volumes"] if volume["name"] == "rljob-driver-0")
+    return named_driver(pod["volumes"])
+
+
+def named_driver(entries: list[Json]) -> Json:
+    (found,) = [entry for entry in entries if entry["name"] == "rljob-driver-0"]
+    return found
 
 
 def remounted(**fields: object) -> Edit:

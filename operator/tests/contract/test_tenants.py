@@ -1,0 +1,211 @@
+"""Pods and RayClusters of tenants in a namespace with limits: no way around the limits of their RLJobs.
+
+The users may create pods and RayClusters, as authors of jobs may with `policies.authors: MayCreatePods`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+
+import pytest
+from builders import Json, group, merged
+from contract.attacks import LIMITED, OPEN, User
+from contract.conftest import KUBECONFIG
+from contract.pod_security import pod_spec
+from contract.policy_site import KUBERAY, OPERATOR, Site, cluster, named, policy_site, refuses
+from contract.test_pod_security import cases, pod
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
+]
+A3 = merged({"accelerator": {"class": "atlas-a3"}}, group({"nodes": 1, "devicesPerNode": 16}))
+NPU = {"resources": {"limits": {"huawei.com/Ascend910": "16"}}}
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with policy_site() as made:
+        yield made
+
+
+def raw(**fields: object) -> Json:
+    """Return a pod with other fields of its spec."""
+    return pod({"spec": merged(pod_spec(), fields)})
+
+
+def one(**fields: object) -> Json:
+    """Return a pod with other fields of its container."""
+    return raw(containers=[{**pod_spec()["containers"][0], **fields}])
+
+
+def pod_of(raycluster: Json, role: str) -> Json:
+    """Return the pod that KubeRay creates of a group."""
+    spec = raycluster["spec"]
+    found = spec["headGroupSpec"] if role == "head" else spec["workerGroupSpecs"][0]
+    return {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(found["template"])}
+
+
+def foreign(site: Site, change: Json) -> Json:
+    """Return a RayCluster like that of a job, which belongs to no job."""
+    made = cluster(site, change)
+    made["metadata"] = {"labels": made["metadata"]["labels"]}
+    # KubeRay leaves it to another cluster, so that none runs on this one.
+    made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    return made
+
+
+BYPASSES: dict[str, tuple[Json, str]] = {
+    "NPUs without a job": (one(**NPU), "the pod requests 16 NPUs"),
+    "NPUs of an init container": (
+        raw(initContainers=[{**pod_spec()["initContainers"][0], **NPU}]), "the pod requests 16 NPUs"
+    ),
+    "NPUs by their numbers": (
+        one(env=[{"name": "ASCEND_VISIBLE_DEVICES", "value": "0-15"}]), "variables such as ASCEND_VISIBLE_DEVICES"
+    ),
+    "an image from elsewhere": (one(image="miner:1"), "the pod: image miner:1"),
+    "a folder of the node": (raw(volumes=[{"name": "x", "hostPath": {"path": "/etc"}}]), "the pod: hostPath /etc"),
+    "a folder of the node under the driver's name": (
+        raw(volumes=[{"name": "rljob-driver-0", "hostPath": {"path": "/etc"}}]), "the pod: hostPath /etc"
+    ),
+    "the driver, writable": (
+        one(volumeMounts=[{"name": "rljob-driver-0", "mountPath": "/usr/local/dcmi"}])
+        | {"spec": merged(
+            one(volumeMounts=[{"name": "rljob-driver-0", "mountPath": "/usr/local/dcmi"}])["spec"],
+            {"volumes": [
+                {"name": "rljob-driver-0", "hostPath": {"path": "/usr/local/dcmi", "type": "Directory"}}
+            ]},
+        )},
+        "the pod: hostPath /usr/local/dcmi",
+    ),
+    "a node past its taints": (raw(nodeName="control-plane"), "the pod: nodeName bypasses the taints"),
+    "nodes of the control plane": (raw(tolerations=[{"operator": "Exists"}]), "tolerations of every taint"),
+    "an inline CSI volume": (raw(volumes=[{"name": "x", "csi": {"driver": "d.example"}}]), "volume x (csi)"),
+    "devices by a claim": (
+        raw(resourceClaims=[{"name": "npu", "resourceClaimName": "npus"}]), "resourceClaims and devices of a"
+    ),
+}  # fmt: skip
+
+
+def test_no_pod_bypasses_the_limits_of_jobs(site: Site) -> None:
+    pods = {key: made for key, (made, _) in BYPASSES.items()}
+    # A Job, a Deployment or a StatefulSet leads to pods of a controller.
+    for user in (User.AUTHOR, JOB_CONTROLLER):
+        answers = site.refused(LIMITED, user, pods)
+        for key, (_, said) in BYPASSES.items():
+            assert refuses("tenants'", answers.get(key, "passed")), (key, answers.get(key))
+            assert said in answers[key], key
+    assert site.refused(OPEN, User.AUTHOR, pods) == {}
+    assert site.refused(LIMITED, User.AUTHOR, {"an allowed pod": raw()}) == {}
+
+
+def test_pods_are_held_to_baseline(site: Site) -> None:
+    for refused in (True, False):
+        pods = {key: pod(template) for key, (change, template) in cases(refused=refused).items() if change.is_a_pod}
+        assert set(site.refused(LIMITED, User.AUTHOR, pods)) == (set(pods) if refused else set())
+
+
+def test_rayclusters_are_judged_like_their_pods(site: Site) -> None:
+    def with_head(**fields: object) -> Json:
+        made = foreign(site, {})
+        for group_ in made["spec"]["workerGroupSpecs"]:
+            group_["template"]["spec"]["containers"][0]["resources"] = {}
+        made["spec"]["headGroupSpec"]["template"]["spec"].update(fields)
+        return made
+
+    autoscaled = with_head()
+    autoscaled["spec"] |= {"enableInTreeAutoscaling": True, "autoscalerOptions": {"image": "miner:1"}}
+    empty = foreign(site, A3)
+    empty["spec"]["workerGroupSpecs"][0] |= {"replicas": 0, "minReplicas": 0}
+    bypasses = {
+        "a host's processes": (with_head(hostPID=True), "limits.rljob.dev/privileged"),
+        "an image of the autoscaler": (autoscaled, "the RayCluster: image miner:1"),
+        "NPUs": (foreign(site, A3), "the RayCluster requests 16 NPUs"),
+        "NPUs for later": (empty, "the RayCluster requests 16 NPUs"),
+    }
+    for user in (User.AUTHOR, KUBERAY):
+        answers = site.refused(LIMITED, user, {key: made for key, (made, _) in bypasses.items()})
+        for key, (_, said) in bypasses.items():
+            assert said in answers.get(key, "passed"), key
+    assert site.refused(OPEN, User.AUTHOR, {key: made for key, (made, _) in bypasses.items()}) == {}
+    assert site.refused(LIMITED, User.AUTHOR, {"an allowed one": with_head()}) == {}
+
+
+def test_the_pods_of_a_job_pass_as_kuberay_creates_them(site: Site) -> None:
+    made = cluster(site, A3)
+    pods = {role: pod_of(made, role) for role in ("head", "worker")}
+    assert "rljob-driver-0" in json.dumps(pods["worker"])
+    assert site.refused(LIMITED, KUBERAY, pods) == {}
+    # Everybody else gets no NPUs by the same pod.
+    assert set(site.refused(LIMITED, User.AUTHOR, pods)) == {"worker"}
+
+
+def test_a_raycluster_of_a_job_changes_only_within_its_cards(site: Site) -> None:
+    where = ("-n", site.namespace(LIMITED))
+    site.do("create", *where, "-f", "-", user=OPERATOR, body=named(foreign(site, A3), "of-a-job"))
+
+    def change(user: str, *operations: Json) -> str:
+        words = ("patch", "raycluster", "of-a-job", *where, "--type=json", "--dry-run=server", "-p")
+        return site.ask(*words, json.dumps(list(operations)), user=user).stderr
+
+    worker = "/spec/workerGroupSpecs/0"
+    more = {"op": "replace", "path": f"{worker}/replicas", "value": 2}
+    template = f"{worker}/template/spec"
+    assert "requests 32 NPUs instead of 16" in change(User.AUTHOR, more, {**more, "path": f"{worker}/maxReplicas"})
+    hosts = {"op": "replace", "path": f"{worker}/numOfHosts", "value": 4}
+    assert "requests 64 NPUs instead of 16" in change(KUBERAY, hosts)
+    image = {"op": "replace", "path": f"{template}/containers/0/image", "value": "miner:1"}
+    assert "the RayCluster: image miner:1" in change(User.AUTHOR, image)
+    # Kueue admits a workload and places its pods; others mark it.
+    admitted = (
+        {"op": "add", "path": "/spec/suspend", "value": False},
+        {"op": "add", "path": f"{template}/nodeSelector", "value": {"rack": "a"}},
+        {"op": "add", "path": f"{template}/tolerations", "value": [{"key": "flavor", "operator": "Exists"}]},
+        {"op": "add", "path": "/metadata/labels/seen", "value": "yes"},
+    )
+    assert change(KUBERAY, *admitted) == ""
+    # A newer limit does not hold what exists.
+    newer = ("annotate", "namespace", site.namespace(LIMITED), "--overwrite")
+    try:
+        site.do(*newer, "limits.rljob.dev/images=nowhere.example")
+        assert change(KUBERAY, *admitted) == ""
+        assert "the RayCluster: image" in change(User.AUTHOR, {**image, "value": "registry.example/rljob/x:2"})
+    finally:
+        site.do(*newer, "limits.rljob.dev/images=registry.example/rljob, docker.io/library/python")
+
+
+def test_a_pod_gets_nothing_later_that_it_could_not_have_at_first(site: Site) -> None:
+    where = ("-n", site.namespace(LIMITED))
+    # A gate keeps it from running.
+    site.do("create", *where, "-f", "-", user=User.AUTHOR, body=named(raw(schedulingGates=[{"name": "a/b"}]), "kept"))
+    stored = json.loads(site.do("get", "pod", "kept", *where, "-o", "json"))
+
+    def put(change: Json, subresource: str = "") -> str:
+        path = f"/api/v1/namespaces/{site.namespace(LIMITED)}/pods/kept{subresource}?dryRun=All"
+        body = {
+            **stored,
+            "spec": {**stored["spec"], **change},
+            "metadata": {**stored["metadata"], "labels": {"a": "b"}},
+        }
+        return site.ask("replace", "--raw", path, "-f", "-", user=User.AUTHOR, body=body).stderr
+
+    (container,) = stored["spec"]["containers"]
+    assert "the pod: image miner:1" in put({"containers": [{**container, "image": "miner:1"}]})
+    every = [*stored["spec"].get("tolerations", []), {"operator": "Exists"}]
+    assert "tolerations of every taint" in put({"tolerations": every})
+    debug = {
+        "name": "debug",
+        "image": container["image"],
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "Always",
+    }
+    added = {**debug, "securityContext": {"privileged": True}}
+    assert "container debug: securityContext.privileged" in put(
+        {"ephemeralContainers": [added]}, "/ephemeralcontainers"
+    )
+    assert "image miner:1" in put({"ephemeralContainers": [{**debug, "image": "miner:1"}]}, "/ephemeralcontainers")
+    assert put({"ephemeralContainers": [debug]}, "/ephemeralcontainers") == ""
+    assert put({}) == ""
