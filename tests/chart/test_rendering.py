@@ -236,15 +236,63 @@ def test_policies_hold_where_the_operator_works() -> None:
     def bindings(*words: str) -> list[Manifest]:
         return [m for m in render(*words) if m["kind"] == "ValidatingAdmissionPolicyBinding"]
 
-    assert len(bindings()) == 5
+    assert len(bindings()) == 6
     for binding in bindings():
         assert binding["spec"]["validationActions"] == ["Deny"]
         assert "matchResources" not in binding["spec"]
     selectors = [
         m["spec"]["matchResources"]["namespaceSelector"] for m in bindings("--set", "operator.watchNamespace=a")
     ]
-    assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "a"}}] * 5
+    assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "a"}}] * 6
     assert bindings("--set", "policies.enabled=false") == []
+
+
+def test_a_site_whose_authors_only_write_jobs_judges_no_pods_of_others() -> None:
+    only = render("--set", "policies.authors=RLJobsOnly")
+    names = {m["metadata"]["name"] for m in only if m["kind"] == "ValidatingAdmissionPolicy"}
+    assert names == {f"rljob-operator-{name}" for name in ("authors", "limits", "pods", "own", "deletions")}
+    rules = pick(only, "ClusterRole", "rljob-operator-author")["rules"]
+    assert {group for rule in rules for group in rule["apiGroups"]} == {"rljob.dev"}
+
+
+def test_pods_of_the_cluster_itself_are_no_tenants() -> None:
+    def exempt(*words: str, name: str = "rljob-operator-tenants") -> str:
+        policy = pick(render(*words), "ValidatingAdmissionPolicy", name)
+        return str(policy["spec"]["matchConditions"][0]["expression"])
+
+    ours = '"kube-node-lease","kube-public","kube-system","kuberay-system","rljob-system"'
+    assert exempt() == f"!(request.namespace in [{ours}])"
+    own = ("--set", "policies.exemptNamespaces={monitoring},kuberay.serviceAccount.namespace=ray")
+    assert exempt(*own) == '!(request.namespace in ["monitoring","ray","rljob-system"])'
+    # Jobs may run beside their operator.
+    beside = ("--set", "operator.watchNamespace=rljob-system")
+    assert "rljob-system" not in exempt(*beside, name="rljob-system-rljob-operator-tenants")
+
+
+def test_limits_that_are_not_set_depend_on_who_creates_pods() -> None:
+    def variables(*words: str) -> dict[str, str]:
+        spec = pick(render(*words), "ValidatingAdmissionPolicy", "rljob-operator-pods")["spec"]
+        return {found["name"]: found["expression"] for found in spec["variables"]}
+
+    def limited(*words: str) -> bool:
+        return variables(*words)["limited"].startswith("true ")
+
+    only = ("--set", "policies.authors=RLJobsOnly")
+    assert "orValue('true')" in variables()["privileged"]
+    assert "orValue('false')" in variables(*only)["privileged"]
+    assert "orValue('')" in variables(*only)["hostPathsAllowed"]
+    assert "orValue('true')" in variables(*only, "--set", "policies.limits.privileged=true")["privileged"]
+    assert not limited()
+    assert limited(*only)
+    for limit in (
+        "maxCards=8",
+        "classes={cpu}",
+        "hostNetwork=false",
+        "hostPaths={/srv}",
+        "volumes={csi}",
+        "tolerations={a}",
+    ):
+        assert limited("--set-string" if limit == "maxCards=8" else "--set", f"policies.limits.{limit}"), limit
 
 
 def test_policies_know_the_classes_of_the_values() -> None:

@@ -82,6 +82,7 @@ any are held to Pod Security baseline. */}}
         + t.?spec.?ephemeralContainers.orValue([]))
     })
     + [{'annotations': dyn({}), 'spec': dyn({}), 'volumes': dyn([]), 'containers': dyn(variables.added)}])
+# Except the operator's own, of any version: after an upgrade, clusters of running jobs still have the earlier one.
 - name: images
   expression: >-
     variables.pods.map(p,
@@ -89,7 +90,8 @@ any are held to Pod Security baseline. */}}
         p.containers.map(c, string(c.?image.orValue('')))
         + p.volumes.map(v, string(v.?image.?reference.orValue('')))
       ).join(',')
-    ).join(',').split(',').filter(i, i != '' && i != '{{ include "rljob.image" . }}')
+    ).join(',').split(',').filter(i, i != '' && !(['{{ .Values.image.repository }}'].exists(e,
+      i.startsWith(e + '@') || i.startsWith(e + ':') && !i.substring(size(e) + 1).contains('/'))))
 - name: hostPaths
   expression: >-
     variables.pods.map(p, p.volumes.filter(v, !({{ include "rljob.cel.isDriver" . | replace "\n" " " }}))

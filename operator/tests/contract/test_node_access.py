@@ -45,7 +45,8 @@ def edited(site: Site, edit: Edit, namespace: str = LIMITED) -> Json:
 
 def ray(pod: Json) -> Json:
     """Return Ray's container of a pod."""
-    (found,) = [one for one in pod["containers"] if one["name"].startswith("ray-")]
+    containers: list[Json] = pod["containers"]
+    (found,) = [one for one in containers if one["name"].startswith("ray-")]
     return found
 
 

@@ -16,6 +16,7 @@ from contract.conftest import KUBECONFIG
 from contract.pod_security import pod_spec
 from contract.policy_site import KUBERAY, OPERATOR, Site, cluster, named, policy_site, refuses
 from contract.test_pod_security import cases, pod
+from contract.test_policies import largest_job
 
 pytestmark = [
     pytest.mark.integration,
@@ -141,6 +142,29 @@ def test_the_pods_of_a_job_pass_as_kuberay_creates_them(site: Site) -> None:
     assert site.refused(LIMITED, KUBERAY, pods) == {}
     # Everybody else gets no NPUs by the same pod.
     assert set(site.refused(LIMITED, User.AUTHOR, pods)) == {"worker"}
+
+
+def test_after_an_upgrade_pods_of_earlier_clusters_pass(site: Site) -> None:
+    made = pod_of(cluster(site, {}), "head")
+    image = "rljob.local/operator"
+    earlier = {
+        key: merged(made, {"spec": {"initContainers": [{"name": "rljob-runtime", "image": f"{image}{tag}"}]}})
+        for key, tag in {
+            "a tag": ":0.0.9",
+            "a digest": f"@sha256:{'0' * 64}",
+            "no image of ours": ":5000/miner",
+        }.items()
+    }
+    assert set(site.refused(LIMITED, KUBERAY, earlier)) == {"no image of ours"}
+
+
+def test_the_largest_cluster_is_not_too_much_to_look_at(site: Site) -> None:
+    made = foreign(site, largest_job())
+    for found in made["spec"]["workerGroupSpecs"]:
+        found["template"]["spec"]["containers"][0]["resources"] = {}
+    objects = {"a RayCluster": made} | {role: pod_of(made, role) for role in ("head", "worker")}
+    assert len(json.dumps(made)) > 100_000
+    assert site.refused(LIMITED, KUBERAY, objects) == {}
 
 
 def test_a_raycluster_of_a_job_changes_only_within_its_cards(site: Site) -> None:
