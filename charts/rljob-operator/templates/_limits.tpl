@@ -148,15 +148,16 @@ dyn(c.?resources.?limits.orValue({})).filter(r, {{ include "rljob.cel.isDevice" 
 || dyn(c.?resources.?limits.orValue({})).exists(r, r.startsWith('deviceclass.resource.kubernetes.io/'))))
 {{- end }}
 
-{{- /* The devices of a RayCluster. A group without replicas counts as one pod, so that it can grow by nothing. */}}
-{{- define "rljob.cel.devicesOfRayCluster" -}}
+{{- /* The groups of a RayCluster that have NPUs, as pairs: how many each pod has, and how many pods there are. A group
+without replicas counts as one pod, so that it can grow by nothing, and a negative number would hide another group. */}}
+{{- define "rljob.cel.npuGroups" -}}
 {{- $container := include "rljob.cel.devicesOfContainer" . | replace "\n" " " -}}
-((dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?containers.orValue([])
-+ dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?initContainers.orValue([])).map(c, {{ $container }}).sum()
-+ dyn({{ . }}).?spec.?workerGroupSpecs.orValue([]).map(g,
-[1, int(g.?replicas.orValue(1)), int(g.?minReplicas.orValue(0))].max() * int(g.?numOfHosts.orValue(1))
-* (g.?template.?spec.?containers.orValue([]) + g.?template.?spec.?initContainers.orValue([])).map(c, {{ $container }}).sum()
-).sum())
+([[(dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?containers.orValue([])
++ dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?initContainers.orValue([])).map(c, {{ $container }}).sum(), 1]]
++ dyn({{ . }}).?spec.?workerGroupSpecs.orValue([]).map(g, [
+(g.?template.?spec.?containers.orValue([]) + g.?template.?spec.?initContainers.orValue([])).map(c, {{ $container }}).sum(),
+[1, int(g.?replicas.orValue(1)), int(g.?minReplicas.orValue(0))].max() * [1, int(g.?numOfHosts.orValue(1))].max()
+])).filter(g, g[0] > 0)
 {{- end }}
 
 {{- /* The parts of a pod that can change after its creation and that a limit judges. */}}

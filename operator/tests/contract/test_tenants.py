@@ -121,11 +121,15 @@ def test_rayclusters_are_judged_like_their_pods(site: Site) -> None:
     autoscaled["spec"] |= {"enableInTreeAutoscaling": True, "autoscalerOptions": {"image": "miner:1"}}
     empty = foreign(site, A3)
     empty["spec"]["workerGroupSpecs"][0] |= {"replicas": 0, "minReplicas": 0}
+    balanced = foreign(site, A3)
+    (group_,) = balanced["spec"]["workerGroupSpecs"]
+    balanced["spec"]["workerGroupSpecs"].append({**group_, "groupName": "other", "numOfHosts": -1})
     bypasses = {
         "a host's processes": (with_head(hostPID=True), "limits.rljob.dev/privileged"),
         "an image of the autoscaler": (autoscaled, "the RayCluster: image miner:1"),
-        "NPUs": (foreign(site, A3), "the RayCluster requests 16 NPUs"),
-        "NPUs for later": (empty, "the RayCluster requests 16 NPUs"),
+        "NPUs": (foreign(site, A3), "the RayCluster requests 1 x 16 NPUs"),
+        "NPUs for later": (empty, "the RayCluster requests 1 x 16 NPUs"),
+        "NPUs minus as many": (balanced, "the RayCluster requests 1 x 16 + 1 x 16 NPUs"),
     }
     for user in (User.AUTHOR, KUBERAY):
         answers = site.refused(LIMITED, user, {key: made for key, (made, _) in bypasses.items()})
@@ -178,9 +182,17 @@ def test_a_raycluster_of_a_job_changes_only_within_its_cards(site: Site) -> None
     worker = "/spec/workerGroupSpecs/0"
     more = {"op": "replace", "path": f"{worker}/replicas", "value": 2}
     template = f"{worker}/template/spec"
-    assert "requests 32 NPUs instead of 16" in change(User.AUTHOR, more, {**more, "path": f"{worker}/maxReplicas"})
+    assert "requests 2 x 16 NPUs instead of 1 x 16" in change(
+        User.AUTHOR, more, {**more, "path": f"{worker}/maxReplicas"}
+    )
     hosts = {"op": "replace", "path": f"{worker}/numOfHosts", "value": 4}
-    assert "requests 64 NPUs instead of 16" in change(KUBERAY, hosts)
+    assert "requests 4 x 16 NPUs instead of 1 x 16" in change(KUBERAY, hosts)
+    limits = f"{template}/containers/0/resources"
+    fewer = [
+        {"op": "replace", "path": f"{limits}/{kind}/huawei.com~1Ascend910", "value": "1"}
+        for kind in ("limits", "requests")
+    ]
+    assert "requests 2 x 1 NPUs instead of 1 x 16" in change(User.AUTHOR, more, *fewer)
     image = {"op": "replace", "path": f"{template}/containers/0/image", "value": "miner:1"}
     assert "the RayCluster: image miner:1" in change(User.AUTHOR, image)
     # Kueue admits a workload and places its pods; others mark it.
