@@ -177,8 +177,8 @@ dyn(t.?metadata.?annotations.orValue({}).filter(k, k.startsWith('container.appar
 || k.contains('seccomp.security.alpha.kubernetes.io/')).map(k, k + '=' + string(t.metadata.annotations[k])))]))]
 {{- end }}
 
-{{- /* Variables of Ascend Docker Runtime that give a container devices or folders of the node without a request. Source:
-docs of Ascend Docker Runtime, "environment variables"; the device plug-in sets the first one. */}}
+{{- /* Variables of Ascend Docker Runtime that give a container devices or folders of the node without a request, as in
+operator/src/rljob/core/validation/device_variables.py. */}}
 {{- define "rljob.cel.takesDevices" -}}
 c.?env.orValue([]).exists(e, e.?name.orValue('') in ['ASCEND_VISIBLE_DEVICES', 'ASCEND_RUNTIME_OPTIONS',
 'ASCEND_RUNTIME_MOUNTS', 'ASCEND_VNPU_SPECS', 'ASCEND_ALLOW_LINK'])

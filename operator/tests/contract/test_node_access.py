@@ -15,6 +15,7 @@ from contract.attacks import LIMITED, OPEN
 from contract.conftest import KUBECONFIG
 from contract.policy_site import OPERATOR, Site, cluster, identity, policy_site, refuses
 
+from rljob.core.validation.device_variables import TAKEN
 from rljob.render.initializer import build_initializer
 
 pytestmark = [
@@ -147,6 +148,12 @@ def test_only_the_worker_has_npus_in_any_namespace(site: Site) -> None:
     made = build_initializer(identity(site, OPEN), spec, spec.initializers[0])
     made["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"][NPU] = "1"
     assert "container initializer: only" in site.refused(OPEN, OPERATOR, {"job": made}).get("job", "passed")
+
+
+def test_operator_and_policies_know_the_same_variables(site: Site) -> None:
+    edits = {name: helper(env=[{"name": name, "value": "x"}]) for name in TAKEN}
+    answers = site.refused(OPEN, OPERATOR, {name: edited(site, edit, OPEN) for name, edit in edits.items()})
+    assert set(answers) == TAKEN
 
 
 def test_devices_of_all_containers_are_cards(site: Site) -> None:

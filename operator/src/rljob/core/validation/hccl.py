@@ -76,12 +76,7 @@ def _on_npu(rules: tuple[Rule, ...]) -> Check:
 
 
 def _devices_are_given(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
-    """The device plug-in decides which devices a pod has, and Ray which of them a process sees."""
-    if "ASCEND_VISIBLE_DEVICES" in pods.own:
-        yield Violation(
-            pods.field("ASCEND_VISIBLE_DEVICES"),
-            "ASCEND_VISIBLE_DEVICES is set by the device plug-in when the pod gets its devices; remove it",
-        )
+    """Ray decides which of the pod's devices a process sees."""
     if pods.path != fields.WORKERS or "ASCEND_RT_VISIBLE_DEVICES" not in pods.own:
         return
     wanted, value = spec.worker_groups[0].devices_per_node, pods.seen["ASCEND_RT_VISIBLE_DEVICES"]

@@ -25,6 +25,7 @@ from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, va
 from rljob.core.spec.recipes import JOB_SOURCE, NOT_IN_CLUSTER, Recipes, merge_layer, resolve, unset_violations
 from rljob.core.validation import (
     accelerator,
+    device_variables,
     devices,
     hccl,
     images,
@@ -51,6 +52,7 @@ CHECKS: tuple[Check, ...] = (
     *hccl.CHECKS,
     *patches.CHECKS,
     *mounts.CHECKS,
+    *device_variables.CHECKS,
     *secrets.CHECKS,
     *lifecycle.CHECKS,
     *topology.CHECKS,
