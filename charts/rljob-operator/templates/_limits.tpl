@@ -177,6 +177,12 @@ dyn(t.?metadata.?annotations.orValue({}).filter(k, k.startsWith('container.appar
 || k.contains('seccomp.security.alpha.kubernetes.io/')).map(k, k + '=' + string(t.metadata.annotations[k])))]))]
 {{- end }}
 
+{{- /* Whether a pod `p` chooses its devices by an annotation of Ascend's scheduler or device plug-in. */}}
+{{- define "rljob.cel.choosesDevices" -}}
+p.annotations.exists(k, k in variables.npus
+|| k in ['huawei.com/npu', 'huawei.com/AscendReal', 'huawei.com/kltDev', 'predicate-time'])
+{{- end }}
+
 {{- /* Variables of Ascend Docker Runtime that give a container devices or folders of the node without a request, as in
 operator/src/rljob/core/validation/device_variables.py. */}}
 {{- define "rljob.cel.takesDevices" -}}

@@ -15,7 +15,7 @@ from contract.attacks import LIMITED, OPEN
 from contract.conftest import KUBECONFIG
 from contract.policy_site import OPERATOR, Site, cluster, identity, policy_site, refuses
 
-from rljob.core.validation.device_variables import TAKEN
+from rljob.core.validation.device_variables import CHOSEN, TAKEN
 from rljob.render.initializer import build_initializer
 
 pytestmark = [
@@ -150,10 +150,17 @@ def test_only_the_worker_has_npus_in_any_namespace(site: Site) -> None:
     assert "container initializer: only" in site.refused(OPEN, OPERATOR, {"job": made}).get("job", "passed")
 
 
-def test_operator_and_policies_know_the_same_variables(site: Site) -> None:
-    edits = {name: helper(env=[{"name": name, "value": "x"}]) for name in TAKEN}
-    answers = site.refused(OPEN, OPERATOR, {name: edited(site, edit, OPEN) for name, edit in edits.items()})
-    assert set(answers) == TAKEN
+def test_operator_and_policies_know_the_same_variables_and_annotations(site: Site) -> None:
+    def annotated(name: str) -> Json:
+        made = edited(site, lambda *_: None, OPEN)
+        made["spec"]["workerGroupSpecs"][0]["template"]["metadata"]["annotations"][name] = "Ascend910-0"
+        return made
+
+    objects = {name: edited(site, helper(env=[{"name": name, "value": "x"}]), OPEN) for name in TAKEN}
+    objects |= {name: annotated(name) for name in (*CHOSEN, NPU)}
+    answers = site.refused(OPEN, OPERATOR, objects)
+    assert set(answers) == TAKEN | CHOSEN | {NPU}
+    assert all("choose the NPUs of a pod" in answers[name] for name in (*CHOSEN, NPU))
 
 
 def test_devices_of_all_containers_are_cards(site: Site) -> None:

@@ -67,6 +67,9 @@ BYPASSES: dict[str, tuple[Json, str]] = {
     "NPUs by their numbers": (
         one(env=[{"name": "ASCEND_VISIBLE_DEVICES", "value": "0-15"}]), "variables such as ASCEND_VISIBLE_DEVICES"
     ),
+    "NPUs by an annotation": (
+        raw() | {"metadata": {"annotations": {"huawei.com/Ascend910": "Ascend910-0"}}}, "choose the NPUs of a pod"
+    ),
     "an image from elsewhere": (one(image="miner:1"), "the pod: image miner:1"),
     "a folder of the node": (raw(volumes=[{"name": "x", "hostPath": {"path": "/etc"}}]), "the pod: hostPath /etc"),
     "a folder of the node under the driver's name": (

@@ -1,4 +1,4 @@
-"""No container takes devices by a variable, wherever the variable is written."""
+"""No pod chooses its devices, by a variable or an annotation, wherever it is written."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ REFUSED = {
         "spec.podSpecPatch.workers.containers[0].env[0]",
         "ASCEND_VISIBLE_DEVICES is set by",
     ),
+    "by an annotation that the device plug-in reads": Bad(
+        template({"annotations": {"team": "a", "huawei.com/Ascend910": "Ascend910-0,Ascend910-1"}}),
+        f"{WORKERS}.annotations[huawei.com/Ascend910]",
+        "is set by the scheduler or the device plug-in when the pod gets its devices; remove it",
+    ),
+    "before others who wait": Bad(
+        head({"annotations": {"predicate-time": "1"}}),
+        "spec.head.template.annotations[predicate-time]",
+        "is set by the scheduler or the device plug-in",
+    ),
     "from a Secret": Bad(
         {"secretRefs": [{"name": "s", "items": [{"key": "k", "env": "ASCEND_ALLOW_LINK"}]}]},
         "spec.secretRefs[0].items[0].env",
@@ -42,7 +52,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("bad", REFUSED.values(), ids=REFUSED.keys())
-def test_no_container_takes_devices_by_a_variable(bad: Bad) -> None:
+def test_no_pod_chooses_its_devices(bad: Bad) -> None:
     checked = validate("sums", bad.spec)
     assert [violation.field for violation in checked.violations] == [bad.field]
     assert bad.message in checked.violations[0].message
