@@ -179,8 +179,11 @@ dyn(t.?metadata.?annotations.orValue({}).filter(k, k.startsWith('container.appar
 
 {{- /* Whether a pod `p` chooses its devices by an annotation of Ascend's scheduler or device plug-in. */}}
 {{- define "rljob.cel.choosesDevices" -}}
-p.annotations.exists(k, k in variables.npus
-|| k in ['huawei.com/npu', 'huawei.com/AscendReal', 'huawei.com/kltDev', 'predicate-time'])
+p.annotations.exists(k, k in variables.npus || k in {{ include "rljob.cel.deviceAnnotations" . }})
+{{- end }}
+
+{{- define "rljob.cel.deviceAnnotations" -}}
+['huawei.com/npu', 'huawei.com/AscendReal', 'huawei.com/kltDev', 'predicate-time']
 {{- end }}
 
 {{- /* Variables of Ascend Docker Runtime that give a container devices or folders of the node without a request, as in

@@ -75,6 +75,8 @@ THE_OPERATOR = [
 ]
 KUBERAY = "system:serviceaccount:kuberay-system:kuberay-operator"
 THE_KUBERAY = [rule("", "pods", "create"), rule("ray.io", "rayclusters", "get create update patch")]
+SCHEDULER, PLUGIN = "a-scheduler", "a-device-plugin"
+MARKS_PODS = rule("", "pods", "get patch")
 EDITOR = "editor"
 """Has Kubernetes' default role for editing workloads, with the chart's additions."""
 BOUND = "bound"
@@ -85,6 +87,8 @@ USERS: dict[str, list[Json]] = {
     User.AUTHOR: AUTHOR,
     OPERATOR: THE_OPERATOR,
     KUBERAY: THE_KUBERAY,
+    SCHEDULER: [MARKS_PODS, rule("", "pods/binding", "create")],
+    PLUGIN: [MARKS_PODS],
 }
 
 
@@ -185,6 +189,9 @@ def rights(site: Site) -> Iterator[Json]:
         yield from (binding(site, user, name, namespace) for namespace in NAMESPACES)
     # The rules of the role `edit`; the controller that aggregates it may not run.
     yield binding(site, EDITOR, "system:aggregate-to-edit", OPEN)
+    nodes = f"{site.id}-nodes"
+    yield role(site, nodes, [rule("", "nodes/status", "patch")])
+    yield binding(site, PLUGIN, nodes)
     recipes = f"{site.id}-recipes"
     yield role(site, recipes, [rule("rljob.dev", "clusterrlrecipes", "create")])
     yield from (binding(site, user, recipes) for user in (User.AUTHOR, OPERATOR))

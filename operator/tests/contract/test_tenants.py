@@ -14,7 +14,7 @@ from builders import Json, group, merged
 from contract.attacks import LIMITED, OPEN, User
 from contract.conftest import KUBECONFIG
 from contract.pod_security import pod_spec
-from contract.policy_site import KUBERAY, OPERATOR, Site, cluster, named, policy_site, refuses
+from contract.policy_site import KUBERAY, OPERATOR, PLUGIN, SCHEDULER, Site, cluster, named, policy_site, refuses
 from contract.test_pod_security import cases, pod
 from contract.test_policies import largest_job
 
@@ -248,3 +248,19 @@ def test_a_pod_gets_nothing_later_that_it_could_not_have_at_first(site: Site) ->
     assert "image miner:1" in put({"ephemeralContainers": [{**debug, "image": "miner:1"}]}, "/ephemeralcontainers")
     assert put({"ephemeralContainers": [debug]}, "/ephemeralcontainers") == ""
     assert put({}) == ""
+
+
+def test_only_schedulers_and_device_plugins_choose_the_npus_of_a_pod(site: Site) -> None:
+    where = ("-n", site.namespace(LIMITED))
+    waiting = named(raw(schedulingGates=[{"name": "a/b"}]), "waiting")
+    site.do("create", *where, "-f", "-", user=User.AUTHOR, body=waiting)
+
+    def mark(user: str, annotations: Json) -> str:
+        patch = json.dumps({"metadata": {"annotations": annotations}})
+        return site.ask("patch", "pod", "waiting", *where, "--dry-run=server", "-p", patch, user=user).stderr
+
+    for chosen in ({"huawei.com/Ascend910": "Ascend910-0"}, {"predicate-time": "1"}):
+        assert "author is neither a scheduler nor a device plug-in" in mark(User.AUTHOR, chosen)
+        assert mark(SCHEDULER, chosen) == ""
+        assert mark(PLUGIN, chosen) == ""
+    assert mark(User.AUTHOR, {"team": "a"}) == ""
