@@ -296,9 +296,20 @@ def test_limits_that_are_not_set_depend_on_who_creates_pods() -> None:
 
 
 def test_policies_know_the_classes_of_the_values() -> None:
-    own = ("accelerators.lab.diesPerCard=4", "accelerators.atlas-a3.resource=huawei.com/Ascend910B3")
-    policy = pick(render("--set", ",".join(own)), "ValidatingAdmissionPolicy", "rljob-operator-pods")
+    own = (
+        *("accelerators.lab.diesPerCard=4", "accelerators.atlas-a3.resource=huawei.com/Ascend910B3"),
+        *("accelerators.lab.hostPaths[0].path=/opt/lab", "accelerators.lab.hostPaths[0].type=Directory"),
+        "accelerators.lab.resource=example.com/npu",
+    )
+    rendered = render("--set", ",".join(own))
+    policy, tenants = (
+        pick(rendered, "ValidatingAdmissionPolicy", f"rljob-operator-{name}") for name in ("pods", "tenants")
+    )
     variables = {found["name"]: found["expression"] for found in policy["spec"]["variables"]}
+    assert "'lab': [\"/opt/lab Directory\"]" in variables["driverPaths"]
+    assert '"example.com/npu"' in variables["npus"]
+    of_tenants = {found["name"]: found["expression"] for found in tenants["spec"]["variables"]}
+    assert '"/opt/lab Directory"' in of_tenants["driverPaths"]
     assert "'lab': 4" in variables["diesOfACard"]
     assert "'atlas-a3': 2" in variables["diesOfACard"]
     assert "'atlas-a3': 'huawei.com/Ascend910B3'" in variables["resource"]
