@@ -32,6 +32,8 @@ TAKES_EFFECT_SECONDS = 60
 NAMESPACE_LABEL = "rljob.dev/policies-test"
 RBAC = "rbac.authorization.k8s.io"
 LIMIT = "limits.rljob.dev/"
+BUILT_IN = {"rljob.dev/built-in": f"{helm.NAMESPACE}.{POLICIES}"}
+"""The label of the recipes of this installation."""
 
 
 def rule(group: str, resources: str, verbs: str, *names: str) -> Json:
@@ -44,7 +46,7 @@ BARE = [rule("rljob.dev", "rljobs rlrecipes", "get create patch update")]
 PODS = [*BARE, rule("", "pods", "create")]
 AUTHOR = [
     *PODS,
-    rule("ray.io", "rayclusters", "create"),
+    rule("ray.io", "rayclusters", "create get patch update"),
     rule("", "secrets", "get", *OWN_SECRETS),
     rule("", "serviceaccounts", "use", "trainer"),
     # The permissions with which a forgery would succeed without the policies.
@@ -53,15 +55,9 @@ AUTHOR = [
     rule("batch", "jobs", "create"),
     rule("rljob.dev", "rljobs/status", "get patch"),
 ]
-THE_OPERATOR = [
-    rule("rljob.dev", "rljobs/status", "get patch"),
-    rule("ray.io", "rayclusters", "create"),
-    rule("batch", "jobs", "create"),
-    rule("", "configmaps", "get create update patch"),
-]
 EDITOR = "editor"
 """Has Kubernetes' default role for editing workloads, with the chart's additions."""
-USERS: dict[str, list[Json]] = {User.BARE: BARE, User.PODS: PODS, User.AUTHOR: AUTHOR, OPERATOR: THE_OPERATOR}
+USERS: dict[str, list[Json]] = {User.BARE: BARE, User.PODS: PODS, User.AUTHOR: AUTHOR}
 
 
 @dataclass(frozen=True)
@@ -141,7 +137,7 @@ def install_crds(site: Site) -> None:
 
 def rights(site: Site) -> Iterator[Json]:
     """Return the roles of the users, and their bindings in the namespaces of this run."""
-    (added,) = [found["rules"] for found in chart("ClusterRole") if found["metadata"]["name"] == f"{POLICIES}-edit"]
+    (added,) = [found["rules"] for found in chart("ClusterRole") if is_role(found, f"{POLICIES}-edit")]
     for number, (user, rules) in enumerate([*USERS.items(), (EDITOR, added)]):
         name = f"{site.id}-{number}"
         yield role(site, name, rules)
@@ -150,7 +146,21 @@ def rights(site: Site) -> Iterator[Json]:
     yield binding(site, EDITOR, "system:aggregate-to-edit", OPEN)
     recipes = f"{site.id}-recipes"
     yield role(site, recipes, [rule("rljob.dev", "clusterrlrecipes", "create")])
-    yield from (binding(site, user, recipes) for user in (User.AUTHOR, OPERATOR))
+    yield binding(site, User.AUTHOR, recipes)
+    # The operator has what the chart gives it, and more: the policies hold for wider roles, too.
+    (granted,) = [found["rules"] for found in chart("ClusterRole") if is_role(found, POLICIES)]
+    more = [
+        rule("coordination.k8s.io", "leases", "create get update delete"),
+        rule("", "configmaps secrets", "patch delete"),
+        rule("rljob.dev", "rljobs", "delete"),
+        rule("rljob.dev", "rljobs/status", "get"),
+    ]
+    yield role(site, f"{site.id}-operator", [*granted, *more])
+    yield binding(site, OPERATOR, f"{site.id}-operator")
+
+
+def is_role(found: Json, name: str) -> bool:
+    return bool(found["kind"] == "ClusterRole" and found["metadata"]["name"] == name)
 
 
 def role(site: Site, name: str, rules: list[Json]) -> Json:
@@ -178,12 +188,20 @@ def chart(kind: str) -> list[Json]:
 
 
 def policies(site: Site) -> Json:
-    """Return the chart's policies, bound to the namespaces of this run."""
-    items = chart("ValidatingAdmissionPolicy")
+    """Return the chart's policies, bound to the namespaces of this run.
+
+    What they say of the operator's namespace holds for a namespace of this run. Those on the operator's own account,
+    which no other operator has here, also apply to kube-system.
+    """
+    home = (f"'{helm.NAMESPACE}'", f"'{site.namespace(OPEN)}'")
+    items = [json.loads(json.dumps(item).replace(*home)) for item in chart("ValidatingAdmissionPolicy")]
     for item in items:
         item["metadata"]["labels"] = {NAMESPACE_LABEL: site.id}
         if item["kind"] == "ValidatingAdmissionPolicyBinding":
-            selector = {"matchLabels": {NAMESPACE_LABEL: site.id}}
+            names = [site.namespace(name) for name in (OPEN, LIMITED, BLESSED)]
+            if item["metadata"]["name"] == f"{POLICIES}-operator":
+                names.append("kube-system")
+            selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]}
             item["spec"]["matchResources"] = {"namespaceSelector": selector}
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
@@ -204,6 +222,7 @@ def await_policies(site: Site) -> None:
         "limits": (LIMITED, User.AUTHOR, rljob(small_spec({"network": {"mode": "Host"}}))),
         "pods": (LIMITED, OPERATOR, cluster(site, {"network": {"mode": "Host"}})),
         "own": (OPEN, User.AUTHOR, forged),
+        "operator": (OPEN, OPERATOR, {**forged, "metadata": {}}),
     }
     deadline = time.monotonic() + TAKES_EFFECT_SECONDS
     while tries:
