@@ -15,6 +15,12 @@ rejects: docs/guides/policies.md. */}}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "rljob.serviceAccountName" .) }}
 {{- end }}
 
+{{- /* The value of the label rljob.dev/built-in on this installation's recipes: operator/src/rljob/control/builtin_recipes.py. */}}
+{{- define "rljob.recipeOwner" -}}
+{{- $owner := printf "%s.%s" .Release.Namespace (include "rljob.fullname" .) }}
+{{- le (len $owner) 63 | ternary $owner (sha256sum $owner | trunc 32) }}
+{{- end }}
+
 {{- define "rljob.policyBinding" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

@@ -35,6 +35,8 @@ TAKES_EFFECT_SECONDS = 60
 NAMESPACE_LABEL = "rljob.dev/policies-test"
 RBAC = "rbac.authorization.k8s.io"
 LIMIT = "limits.rljob.dev/"
+BUILT_IN = {"rljob.dev/built-in": f"{helm.NAMESPACE}.{POLICIES}"}
+"""The label of the recipes of every such installation, because recipes for all have no namespace."""
 
 
 NAMESPACES: dict[str, dict[str, str]] = {
@@ -67,12 +69,6 @@ AUTHOR = [
     rule("batch", "jobs", "create"),
     rule("rljob.dev", "rljobs/status", "get patch"),
 ]
-THE_OPERATOR = [
-    rule("rljob.dev", "rljobs/status", "get patch"),
-    rule("ray.io", "rayclusters", "create"),
-    rule("batch", "jobs", "create"),
-    rule("", "configmaps", "get create update patch"),
-]
 KUBERAY = "system:serviceaccount:kuberay-system:kuberay-operator"
 THE_KUBERAY = [rule("", "pods", "create"), rule("ray.io", "rayclusters", "get create update patch")]
 SCHEDULER, PLUGIN = "a-scheduler", "a-device-plugin"
@@ -85,7 +81,6 @@ USERS: dict[str, list[Json]] = {
     User.BARE: BARE,
     User.PODS: PODS,
     User.AUTHOR: AUTHOR,
-    OPERATOR: THE_OPERATOR,
     KUBERAY: THE_KUBERAY,
     SCHEDULER: [MARKS_PODS, rule("", "pods/binding", "create")],
     PLUGIN: [MARKS_PODS],
@@ -194,7 +189,21 @@ def rights(site: Site) -> Iterator[Json]:
     yield binding(site, PLUGIN, nodes)
     recipes = f"{site.id}-recipes"
     yield role(site, recipes, [rule("rljob.dev", "clusterrlrecipes", "create")])
-    yield from (binding(site, user, recipes) for user in (User.AUTHOR, OPERATOR))
+    yield binding(site, User.AUTHOR, recipes)
+    # The operator has what the chart gives it, and more: the policies hold for wider roles, too.
+    (granted,) = [found["rules"] for found in chart(site, "ClusterRole") if is_role(found, site.release)]
+    more = [
+        rule("coordination.k8s.io", "leases", "create get update delete"),
+        rule("", "configmaps secrets", "patch delete"),
+        rule("rljob.dev", "rljobs", "delete"),
+        rule("rljob.dev", "rljobs/status", "get"),
+    ]
+    yield role(site, f"{site.id}-operator", [*granted, *more])
+    yield binding(site, OPERATOR, f"{site.id}-operator")
+
+
+def is_role(found: Json, name: str) -> bool:
+    return bool(found["kind"] == "ClusterRole" and found["metadata"]["name"] == name)
 
 
 def role(site: Site, name: str, rules: list[Json]) -> Json:
@@ -223,12 +232,22 @@ def chart(site: Site, kind: str) -> list[Json]:
 
 
 def policies(site: Site) -> Json:
-    """Return the chart's policies, bound to the namespaces of this run."""
-    items = chart(site, "ValidatingAdmissionPolicy")
+    """Return the chart's policies, bound to the namespaces of this run.
+
+    What they say of the operator's namespace holds for a namespace of this run. Those on the operator's own account,
+    which no other operator has here, also apply to kube-system.
+    """
+    home = (f"'{helm.NAMESPACE}'", f"'{site.namespace(OPEN)}'")
+    owner = (f"{helm.NAMESPACE}.{site.release}", f"{helm.NAMESPACE}.{POLICIES}")
+    texts = [json.dumps(item).replace(*home).replace(*owner) for item in chart(site, "ValidatingAdmissionPolicy")]
+    items = [json.loads(text) for text in texts]
     for item in items:
         item["metadata"]["labels"] = {NAMESPACE_LABEL: site.id}
         if item["kind"] == "ValidatingAdmissionPolicyBinding":
-            selector = {"matchLabels": {NAMESPACE_LABEL: site.id}}
+            names = [site.namespace(name) for name in NAMESPACES]
+            if item["metadata"]["name"] == f"{site.release}-operator":
+                names.append("kube-system")
+            selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]}
             item["spec"]["matchResources"] = {"namespaceSelector": selector}
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
@@ -250,6 +269,7 @@ def await_policies(site: Site) -> None:
         "pods": (LIMITED, OPERATOR, cluster(site, {"network": {"mode": "Host"}})),
         "own": (OPEN, User.AUTHOR, forged),
         "tenants": (LIMITED, User.AUTHOR, {"apiVersion": "v1", "kind": "Pod", "spec": {**pod_spec(), "hostPID": True}}),
+        "operator": (OPEN, OPERATOR, {**forged, "metadata": {}}),
     }
     if not any(item["metadata"]["name"].endswith("-tenants") for item in chart(site, "ValidatingAdmissionPolicy")):
         del tries["tenants"]

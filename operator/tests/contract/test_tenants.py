@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from builders import Json, group, merged
+from builders import Json, group, merged, small_spec
 from contract.attacks import LIMITED, OPEN, User
 from contract.conftest import KUBECONFIG
 from contract.pod_security import pod_spec
-from contract.policy_site import KUBERAY, OPERATOR, PLUGIN, SCHEDULER, Site, cluster, named, policy_site, refuses
+from contract.policy_site import KUBERAY, OPERATOR, PLUGIN, SCHEDULER, Site, cluster, named, policy_site, refuses, rljob
 from contract.test_pod_security import cases, pod
 from contract.test_policies import largest_job
 
@@ -176,7 +176,13 @@ def test_the_largest_cluster_is_not_too_much_to_look_at(site: Site) -> None:
 
 def test_a_raycluster_of_a_job_changes_only_within_its_cards(site: Site) -> None:
     where = ("-n", site.namespace(LIMITED))
-    site.do("create", *where, "-f", "-", user=OPERATOR, body=named(foreign(site, A3), "of-a-job"))
+    # Without its job the garbage collector deletes it at once.
+    site.do("create", *where, "-f", "-", body=named(rljob(small_spec({"suspend": True})), "sums"))
+    made = foreign(site, A3)
+    (owner,) = cluster(site, A3)["metadata"]["ownerReferences"]
+    uid = site.do("get", "rljob", "sums", *where, "-o", "jsonpath={.metadata.uid}")
+    made["metadata"]["ownerReferences"] = [owner | {"uid": uid}]
+    site.do("create", *where, "-f", "-", user=OPERATOR, body=named(made, "of-a-job"))
 
     def change(user: str, *operations: Json) -> str:
         words = ("patch", "raycluster", "of-a-job", *where, "--type=json", "--dry-run=server", "-p")

@@ -99,6 +99,8 @@ _BLAME = Use("verl_plugin.agent_loop", "the cause of failed rollouts is not repo
 _KEPT = Use("first_failure", "the cause of failed rollouts is not reported", Verdict.DEGRADED, Verdict.DEGRADED)
 _PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data")
 _ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
+_ROOM = Use("verl_plugin.vllm_replica", "no replica starts")
+_ABORT = Use("verl_plugin.vllm_replica", "a stop during a rollout fails")
 _BINDING = Use(
     "verl_plugin.worker_binding",
     "trainer processes are not bound to the CPUs of their device and run slower",
@@ -122,6 +124,7 @@ _ENGINE = Use("vllm_plugin", "vLLM's engine fails")
 _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
 
 _V1 = "verl.trainer.ppo.v1"
+_VLLM_SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
 _KV = "ray.experimental.internal_kv"
 _SHARED_QUEUE = "vllm.distributed.device_communicators.shm_broadcast"
@@ -166,6 +169,7 @@ _TRAINER = (
             "total_training_steps",
             "train_dataloader",
             "train_dataset",
+            "val_dataset",
         )
         for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
     ),
@@ -258,6 +262,28 @@ _WORKERS = (
         "LLMServerManager.global_load_balancer",
     ),
     *_ROUTER.of("verl.workers.rollout.router", "get_router_handle"),
+    *_ROOM.of(
+        _VLLM_SERVER,
+        "vLLMHttpServer",
+        "vLLMReplica",
+        "vLLMReplica.__init__",
+        "vLLMReplica.config",
+        "vLLMReplica.max_concurrency: self",
+        "vLLMReplica.server_class",
+    ),
+    *_ABORT.of(
+        _VLLM_SERVER,
+        "_GATE_BARRIER_TIMEOUT_S",
+        "vLLMHttpServer.abort_all_requests: self reset_prefix_cache reject_request",
+        "vLLMHttpServer._admitting",
+        "vLLMHttpServer._rejecting",
+        "vLLMHttpServer._resume_event",
+        "vLLMHttpServer._submission_paused",
+        "vLLMHttpServer.engine",
+        "vLLMHttpServer.node_rank",
+    ),
+    *_ABORT.of("vllm.v1.engine.async_llm", "AsyncLLM.pause_generation", "AsyncLLM.output_processor"),
+    *_ABORT.of("vllm.v1.engine.output_processor", "OutputProcessor.request_states", "RequestState.is_prefilling"),
     *_BINDING.of(
         "verl.single_controller.base.worker",
         "Worker",

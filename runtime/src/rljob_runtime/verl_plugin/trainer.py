@@ -26,7 +26,15 @@ from rljob_runtime.input_checks import data_files
 from rljob_runtime.launcher_overrides import TRAINER_NAME
 from rljob_runtime.step_metrics import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
-from rljob_runtime.verl_plugin import cpu_defaults, fenced_save, overlong, remax_baselines, start_stages, tracking
+from rljob_runtime.verl_plugin import (
+    cpu_defaults,
+    fenced_save,
+    overlong,
+    remax_baselines,
+    replica,
+    start_stages,
+    tracking,
+)
 from rljob_runtime.verl_plugin.discarded_tokens import DiscardedTokens, padded_rows
 from rljob_runtime.verl_plugin.metrics import numbers, validation_metrics
 from rljob_runtime.verl_plugin.replica_times import from_plain
@@ -61,6 +69,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     total_training_steps: int
     steps_per_epoch: int
     train_dataset: Any
+    val_dataset: Any
     train_dataloader: Any
     checkpoint_callback: Any
     logger: Any = None
@@ -136,6 +145,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         return self._run.start
 
     def _setup(self) -> None:
+        # The validation data is read before the first replica is created.
+        replica.register(lambda: replica.requests_of(self.config, len(self.val_dataset)))
         start_stages.count_replicas(self.config.actor_rollout_ref.rollout.name, self.start)
         super()._setup()
 

@@ -1,0 +1,64 @@
+"""Room for every request of a step in verl's replicas, and for control calls beside them.
+
+A replica is one Ray actor, and Ray runs at most `max_concurrency` of its calls at a time. verl 0.9.1 sizes it by one
+engine's sequences (workers/rollout/replica.py:257-260: at least 1,000), whatever the number of data-parallel engines
+behind the actor, so that a replica of 32 engines with 256 sequences each is given an eighth of what it can take. Calls
+beyond the limit wait in Ray, where vLLM's scheduler does not see them, and so do `abort_all_requests` and `sleep`: they
+are answered when an earlier response ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from omegaconf import DictConfig
+
+NAME = "vllm"
+"""The name of vLLM's replicas in verl's registry (replica.py:388)."""
+CONTROL_CALLS = 64
+"""Room for control calls: few are made at a time, and each of them must begin at once."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What may be asked of a replica at a time."""
+
+    sequences: int
+    """Sequences that each of its engines runs at a time."""
+    ranks: int
+    """Its data-parallel engines."""
+    requests: int
+    """Most requests that the trainer sends at once. A router may give all of them to one replica."""
+
+    @property
+    def concurrency(self) -> int:
+        """Return the number of calls that the replica's actor runs at a time."""
+        return max(self.sequences * self.ranks, self.requests) + CONTROL_CALLS
+
+
+def requests_of(config: DictConfig, validated: int) -> int:
+    """Return the most requests of a step or a validation, of which verl's agent loops send all at once.
+
+    `validated` is the number of prompts of the largest batch of a validation. ReMax generates one more response to each
+    prompt of a step (remax_baselines.py).
+    """
+    rollout = config.actor_rollout_ref.rollout
+    trained = int(config.data.train_batch_size) * (int(rollout.n) + 1)
+    return max(trained, validated * int(rollout.val_kwargs.n))
+
+
+def register(requests: Callable[[], int]) -> None:
+    """Let verl create replicas that have room for so many requests, in this process; asked when it creates them."""
+    from verl.workers.rollout.replica import RolloutReplicaRegistry
+
+    def load() -> type[Any]:
+        # Here, because the import takes seconds and needs vLLM.
+        from rljob_runtime.verl_plugin import vllm_replica
+
+        return vllm_replica.with_room_for(requests())
+
+    RolloutReplicaRegistry.register(NAME, load)
