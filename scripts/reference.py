@@ -46,8 +46,9 @@ for the next cluster generation. Editing a recipe does not affect jobs that have
 """
 EXPORTER = """\
 Served by the exporter on port 8090 of the head pod (`metrics.podMonitor.enabled` of the chart), without a token. All
-metrics have the labels `rljob` and `rljob_namespace`. Formulas, tokens and clocks: [definitions.md](definitions.md).
-Gauges refer to the last step, counters to all attempts on the head pod.
+metrics have the labels `rljob` and `rljob_namespace`, which the scrapes of the chart take from the pod
+([monitoring](../guides/monitoring.md#what-a-page-may-say)). Formulas, tokens and clocks:
+[definitions.md](definitions.md). Gauges refer to the last step, counters to all attempts on the head pod.
 """
 VERL = """\
 Metrics that verl logs for each step, as its trackers get them. Other keys of verl are served as `rljob_verl_metric`
