@@ -37,6 +37,7 @@ from rljob.cli.report.local import local_run
 from rljob.cli.report.prometheus import Server
 from rljob.cli.report.run import ReportRun
 from rljob.cli.status import describe, failed, status_document
+from rljob.cli.terminal import printable_output
 from rljob.cli.version import version_page
 from rljob.cli.watch import top, watch_status
 from rljob.cli.world import read_world
@@ -64,6 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # As on standard error, no character ends a command: a file's name may be no UTF-8, a terminal may be ASCII.
         sys.stdout.reconfigure(errors="replace")
+    with printable_output():
+        return _run_command(arguments)
+
+
+def _run_command(arguments: Sequence[str] | None) -> int:
     chosen = parse(arguments, version_page(LAUNCHER.versions))
     try:
         # From here on the table itself, for every command.
