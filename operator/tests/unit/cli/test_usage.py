@@ -197,10 +197,16 @@ def test_a_recipe_may_name_queue_and_class(monkeypatch: pytest.MonkeyPatch, caps
     spec = typed(merged(small_spec(), {"scheduling": {"queueName": "gold"}}))
     frozen = configmap.build_snapshot(IDENTITY, configmap.Snapshot(spec, (), None), 1)
     on_recipe = job(attempt(1, "10-01T00:00", "10-02T00:00"), spec={"recipeRef": {"name": "base"}})
+    on_recipe["metadata"]["uid"] = IDENTITY.uid
     monkeypatch.setattr("rljob.cli.kubectl.list_jobs", lambda *_, **__: [on_recipe])
     monkeypatch.setattr("rljob.cli.kubectl.get_config_map", lambda *_: frozen)
     assert main(["usage", "--month", "2026-10", "-o", "csv"]) == 0
     assert ",gold,cpu,sums," in capsys.readouterr().out
+    on_recipe["metadata"]["uid"] = "another job of the name"
+    assert main(["usage", "--month", "2026-10", "-o", "csv"]) == 0
+    told = capsys.readouterr()
+    assert "queue and class of team/sums: configmap/sums-spec-1 was not frozen by the operator" in told.err
+    assert ",,,sums," in told.out
 
 
 @pytest.mark.parametrize(("by", "name"), [("queue", usage.HELD), ("job", usage.CARDS)])
