@@ -1,6 +1,6 @@
 """The names of series that the scrape job of the exporters stores, in the chart's files/scrape-config.yaml.
 
-The exporter's page is under the control of whoever runs the job, so Prometheus stores only the names of its catalogue.
+The exporter's page is under the control of the job's author, so Prometheus stores only the names of its catalogue.
 Families of vLLM are passed on under vLLM's own names, whatever its version has, and are known by their prefix.
 """
 

@@ -1,6 +1,6 @@
 """Pods of a tenant that serve hostile pages to a real Prometheus with the chart's scrape configuration.
 
-Whoever runs a job controls what its pods serve, and may label other pods as those of a job, of the operator or of
+The author of a job controls what its pods serve, and may label other pods as those of a job, of the operator or of
 npu-exporter. Nothing of that may appear under another tenant's name or under a name that is charged.
 """
 

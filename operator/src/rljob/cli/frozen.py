@@ -1,7 +1,7 @@
 """The spec that a job uses, from the ConfigMap in which the operator froze it.
 
-The status names the ConfigMap, but whoever may create ConfigMaps in the namespace can take its name first. Therefore it
-is used only if the RLJob controls it and if it can no longer be changed. The operator checks the same
+The status names the ConfigMap, but another user who may create ConfigMaps in the namespace can take its name first.
+Therefore it is used only if the RLJob controls it and if it can no longer be changed. The operator checks the same
 (`core.context.Context.made`), and the chart's policies let nobody else write such a reference.
 """
 

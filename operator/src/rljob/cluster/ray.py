@@ -135,7 +135,27 @@ class RayClient:
         seconds: float | None = None,
         read: Callable[[aiohttp.StreamReader], Awaitable[bytes]] | None = None,
     ) -> tuple[int, bytes]:
-        headers = {"Authorization": f"Bearer {self._key.token(head.job_uid, head.cluster_name)}"}
+        """Ask with the token of the current key, and if the head rejects it, with that of the previous one.
+
+        A rejected request has no effect, so it is safe to send it again.
+        """
+        status, text = await self._send(self._key, call, method, url, head, body, seconds, read)
+        if self._key.previous is not None and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return await self._send(self._key.previous, call, method, url, head, body, seconds, read)
+        return status, text
+
+    async def _send(
+        self,
+        key: TokenKey,
+        call: str,
+        method: str,
+        url: str,
+        head: Head,
+        body: dict[str, Any] | None,
+        seconds: float | None,
+        read: Callable[[aiohttp.StreamReader], Awaitable[bytes]] | None,
+    ) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {key.token(head.job_uid, head.cluster_name)}"}
         seconds = READ_SECONDS if seconds is None else seconds
         code = "none"
         try:

@@ -22,7 +22,7 @@ def encodable(text: str) -> str:
 def printable(text: str) -> str:
     """Return text whose control characters, except line feed and tab, are written as escapes of JSON.
 
-    Whoever wrote the text could otherwise control the terminal on which it is read, or reorder what is seen there.
+    The author of the text could otherwise control the terminal on which it is read, or reorder what is seen there.
     """
     return text.translate(_SHOWN)
 

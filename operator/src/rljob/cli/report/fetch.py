@@ -2,7 +2,7 @@
 
 The records that outlive a run are on the volume of `observability.logPath`, which only pods can read. The created pod
 has the job's image and that volume, read-only, and a deadline; it is deleted at once and owned by the RLJob. It is
-created with the rights of whoever runs the command, which may be more than the job's author has. Therefore it has
+created with the rights of the user who runs the command, who may have more than the job's author. Therefore it has
 nothing else of the job: no other volume, no folder of a node, no network of a node, no account and no token.
 """
 
@@ -27,7 +27,7 @@ from rljob_runtime.contract import SpoolFile, head_paths
 HEAD_CONTAINER = "ray-head"
 READER = "reader"
 SOURCES = frozenset({"persistentVolumeClaim", "nfs"})
-"""Volumes that outlive a job. A folder of a node would be read with the rights of whoever runs the command."""
+"""Volumes that outlive a job. A folder of a node would be read with the rights of the user who runs the command."""
 IDENTITY = ("securityContext", "imagePullSecrets", "priorityClassName")
 """What the pod takes of the identity of the job's pods; it has no service account."""
 READY_SECONDS = 120
