@@ -41,6 +41,7 @@ SAID_CHARACTERS = 200
 
 log = Log(__name__)
 
+_STATUSES = frozenset(HTTPStatus)
 _ALREADY = "already exists"
 """Ray 2.60 answers a known submission ID with 500 and this text."""
 _NOT_YET = "No available agent"
@@ -163,7 +164,7 @@ class RayClient:
                 asyncio.timeout(seconds),
                 self._session.request(method, url, headers=headers, json=body, allow_redirects=False) as answer,
             ):
-                code = str(answer.status)
+                code = _code(answer.status)
                 return answer.status, await (read or _read_all)(answer.content)
         except TimeoutError as error:
             code = "timeout"
@@ -204,6 +205,11 @@ def _log_tail(end: bytes) -> str:
         return str(json.loads(text)["logs"])[-LOG_TAIL_CHARACTERS:]
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def _code(status: int) -> str:
+    """Return a status for the metrics. A head may answer with any number of three digits."""
+    return str(status) if status in _STATUSES else "other"
 
 
 def _host(pod_ip: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -69,6 +70,18 @@ async def test_progress_is_read_with_the_token_of_this_cluster(world: World) -> 
     _, path, headers, _ = world.server.asked[0]
     assert path == "/v1/progress"
     assert headers["Authorization"] == f"Bearer {KEY.token('j1', 'c1')}"
+
+
+async def test_an_invented_status_adds_no_series_for_each_number(world: World) -> None:
+    metrics = Metrics()
+    client = RayClient(KEY, metrics)
+    for status in (200, 418, 599, 777, 999):
+        world.server.answer = says_text(status, "{}")
+        with contextlib.suppress(errors.RayError):
+            await client.progress(world.head)
+    samples = [sample for family in metrics.ray_requests.collect() for sample in family.samples]
+    assert {sample.labels["code"] for sample in samples} == {"200", "418", "other"}
+    await client.close()
 
 
 OLD, NEW = TokenKey(b"o" * 32), TokenKey(b"n" * 32, TokenKey(b"o" * 32))
