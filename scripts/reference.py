@@ -19,7 +19,7 @@ from rljob.core import reasons
 from rljob.core.attempts import start_diagnosis
 from rljob.core.spec.mutability import MUTABILITY
 from rljob.telemetry.ledger import Ledger
-from rljob.telemetry.metrics import PLACES_MAX, Metrics
+from rljob.telemetry.metrics import PLACES_MAX, QUEUES_MAX, Metrics
 from rljob_runtime.exporter import upstream_metrics, verl_metrics
 from rljob_runtime.exporter.catalogue import OWN
 from rljob_runtime.exporter.metric import Metric
@@ -46,8 +46,9 @@ for the next cluster generation. Editing a recipe does not affect jobs that have
 """
 EXPORTER = """\
 Served by the exporter on port 8090 of the head pod (`metrics.podMonitor.enabled` of the chart), without a token. All
-metrics have the labels `rljob` and `rljob_namespace`. Formulas, tokens and clocks: [definitions.md](definitions.md).
-Gauges refer to the last step, counters to all attempts on the head pod.
+metrics have the labels `rljob` and `rljob_namespace`, which the scrapes of the chart take from the pod
+([monitoring](../guides/monitoring.md#what-a-page-may-say)). Formulas, tokens and clocks:
+[definitions.md](definitions.md). Gauges refer to the last step, counters to all attempts on the head pod.
 """
 VERL = """\
 Metrics that verl logs for each step, as its trackers get them. Other keys of verl are served as `rljob_verl_metric`
@@ -78,8 +79,9 @@ start at 0 with each operator process: query them with `increase` or `rate`.
 SERIES = """\
 The operator has **{place} x places + {fixed} series at the start, and some hundreds more** for what occurs (verbs,
 kinds and HTTP codes of requests, states, reasons of errors), regardless of the number of jobs. A place is a pair of
-namespace and queue that has had an RLJob since the process started. The first {most} have series of their own, all
-others share `other`: at most {places} places, {bound} series. A thousand jobs in 50 namespaces without queues: {fifty}
+namespace and queue that has had an RLJob since the process started. The first {most} have series of their own, at most
+{queues} queues of one namespace; further queues of a namespace share the queue `other`, all others namespace and queue
+`other`: at most {places} places, {bound} series. A thousand jobs in 50 namespaces without queues: {fifty}
 series and those hundreds. kube-state-metrics, with our file, has at most {single} series per RLJob.
 """
 STATES = """\
@@ -203,6 +205,7 @@ def _series_text() -> str:
         place=place,
         fixed=fixed,
         most=PLACES_MAX,
+        queues=QUEUES_MAX,
         places=most,
         bound=place * most + fixed,
         fifty=place * 50 + fixed,

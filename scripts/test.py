@@ -36,6 +36,7 @@ UNIT = (
     *("tests/house", "tests/cluster", "tests/contract_driver", "tests/scale"),
     "benchmarks",
 )
+ROTATION = "tests/chart/test_token_rotation.py"
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster and not browser")
 
 # Tests runs of the contract driver or, with RLJOB_E2E_TRAINER=verl, of verl.
@@ -145,7 +146,15 @@ FULL = (
     Stage(
         "contract",
         "the operator's Kubernetes client against a real API server",
-        ("env", f"RLJOB_TEST_KUBECONFIG={state().admin_kubeconfig}", *PYTEST, "-m", "integration", "operator/tests"),
+        (
+            "env",
+            f"RLJOB_TEST_KUBECONFIG={state().admin_kubeconfig}",
+            *PYTEST,
+            "-m",
+            "integration",
+            "operator/tests",
+            ROTATION,
+        ),
         8,
         after=("cluster",),
     ),

@@ -51,6 +51,14 @@ python_info{version="3"} 1.0
 """
 
 
+LONG_PAGE = """# HELP vllm:num_requests_running Number of requests.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{engine="0",model_name="{long}"}} 1.0
+vllm:num_requests_running{{engine="0",model_name="{short}"}} 2.0
+vllm:num_requests_running{{engine="0",model_name="{wide}"}} 3.0
+"""
+
+
 QUEUE_PAGE = """# HELP tq_storage_active_keys_total Active keys in storage unit
 # TYPE tq_storage_active_keys_total gauge
 tq_storage_active_keys_total{storage_unit_id="a"} 3.0
@@ -282,6 +290,28 @@ def test_vllm_metrics_are_kept_by_replica_or_summed(exporter: Exporter, spool: S
     assert text.count("# TYPE vllm:num_requests_running") == 1
     replica.shutdown()
     replica.server_close()
+
+
+@pytest.mark.usefixtures("training")
+def test_a_long_label_value_costs_its_own_series_only(exporter: Exporter, spool: Spool) -> None:
+    """Prometheus would reject the whole page (label_value_length_limit)."""
+
+    class Long(Replica):
+        page = LONG_PAGE.format(long="m" * 513, short="m" * 512, wide="\u00e9" * 257)
+
+    replica = started(ThreadingHTTPServer(("127.0.0.1", 0), Long))
+    write_targets(spool.rollout_targets_file, [f"127.0.0.1:{replica.server_address[1]}"])
+    metrics = {"critic/score/mean": 0.5, f"val-core/{'d' * 600}/acc/mean@1": 0.1, "val-core/math/acc/mean@1": 0.2}
+    spool.append_step(2, StepRecord(3, 1.0, metrics))
+    page = families(exporter.scrape.text())
+    replica.shutdown()
+    replica.server_close()
+    values = [value for found in page.values() for labels, _ in found for value in labels.values()]
+    assert max(len(value.encode()) for value in values) == 512
+    assert [value for _, value in page["vllm:num_requests_running"]] == [2.0]
+    assert page["rljob_reward_mean"]
+    dropped = {labels["source"]: value for labels, value in page["rljob_exporter_series_dropped"]}
+    assert (dropped["vllm"], dropped["verl"]) == (2, 1)
 
 
 @pytest.mark.usefixtures("training")

@@ -74,6 +74,17 @@ def test_each_page_is_about_an_alert() -> None:
     assert headings == [alert["alert"] for alert in alerts()]
 
 
+def test_each_rule_takes_the_series_of_one_scrape() -> None:
+    """A page that another scrape of the site stores cannot raise, silence or feed a rule."""
+    selector = re.compile(r'(?<![\w:"])((?:rljob_|vllm:)(?!namespace\b)\w+|up)\b(\{[^}]*\})?')
+    rules = [rule for group in rule_groups() for rule in group["rules"]]
+    found = [match for rule in rules for match in selector.finditer(rule["expr"])]
+    assert len(found) > 30
+    for name, matchers in (match.groups() for match in found):
+        scrape = "operator" if name.startswith("rljob_operator_") else "ray" if name == "up" else "jobs"
+        assert f'job="rljob-{scrape}"' in (matchers or ""), name
+
+
 def test_without_values_the_chart_changes_nothing_in_the_file() -> None:
     assert rule_groups() == yaml.safe_load(RULES.read_text())["groups"]
 
@@ -86,4 +97,6 @@ def test_without_prometheus_operator_the_same_stands_in_a_config_map() -> None:
     assert old["expr"].endswith("> 180")
     assert old["annotations"]["runbook_url"] == "https://wiki/rljob/runbooks.md#rljobresyncold"
     assert [len(group["rules"]) for group in found] == [len(group["rules"]) for group in rule_groups()]
+    moved = pick(render(*on, "--namespace", "elsewhere"), "ConfigMap", "rljob-operator-prometheus")["data"]
+    assert "namespaces: {names: [elsewhere]}" in moved["scrape-config.yaml"]
     assert data["scrape-config.yaml"].strip() == (CHART / "files/scrape-config.yaml").read_text().strip()

@@ -21,6 +21,7 @@ import yaml
 from rljob.telemetry.metrics import Metrics
 from rljob_runtime import step_metrics
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
+from rljob_runtime.exporter.exposition import SAMPLE_LINE
 from rljob_runtime.exporter.scrape import Scrape
 from rljob_runtime.spool import Spool, StepRecord
 from rljob_runtime.step_metrics import Batch, ReplicaWindow, RolloutWindow
@@ -52,6 +53,8 @@ class Scraped:
     prometheus: Prometheus
     lines: list[list[dict[str, Any]]]
     time: Time
+    page: str
+    """The exporter's last page."""
 
 
 def job() -> JobConfig:
@@ -127,7 +130,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         trainer.join()
         files = spool.root.glob("attempt-*/steps.jsonl")
         lines = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
-        yield Scraped(prometheus, lines, Time(begin, time.time(), INTERVAL_SECONDS))
+        last = Time(begin, time.time(), INTERVAL_SECONDS)
+        yield Scraped(prometheus, lines, last, Scrape(spool, config).text())
 
 
 def _up(prometheus: Prometheus) -> list[dict[str, Any]]:
@@ -156,6 +160,13 @@ def test_series_name_job_namespace_and_pod(scraped: Scraped) -> None:
 
 def test_of_ray_only_what_is_shown_is_kept(scraped: Scraped) -> None:
     assert not scraped.prometheus.at("ray_grpc_server_req_process_time_ms")
+
+
+def test_every_series_of_the_exporter_is_stored(scraped: Scraped) -> None:
+    series = scraped.prometheus.at('{job="rljob-jobs",__name__!~"up|scrape_.+"}')
+    names = {one.labels["__name__"] for one in series}
+    assert names == {match["name"] for match in map(SAMPLE_LINE.match, scraped.page.splitlines()) if match}
+    assert not [name for one in series for name in one.labels if name.startswith("exported_")]
 
 
 def test_a_pod_is_joined_to_its_job(scraped: Scraped) -> None:
@@ -196,20 +207,44 @@ def test_every_question_of_the_boards_is_understood(scraped: Scraped) -> None:
     assert {"job: Tokens per second per card A", "job: annotation Attempts", "operator: Leaders A"} <= set(answered)
 
 
-def test_with_prometheus_operator_ray_is_named_alike() -> None:
+LIMITS = {
+    "sample_limit": "sampleLimit",
+    "label_limit": "labelLimit",
+    "label_name_length_limit": "labelNameLengthLimit",
+    "label_value_length_limit": "labelValueLengthLimit",
+    "body_size_limit": "bodySizeLimit",
+}
+"""Fields of a PodMonitor's spec (prometheus-operator, pkg/apis/monitoring/v1/podmonitor_types.go)."""
+ENDPOINT = {"honor_labels": "honorLabels", "honor_timestamps": "honorTimestamps", "follow_redirects": "followRedirects"}
+
+
+@pytest.mark.parametrize("name", ["jobs", "ray"])
+def test_with_prometheus_operator_series_are_named_and_limited_alike(name: str) -> None:
     scrapes = yaml.safe_load(SCRAPE_CONFIG.read_text())["scrape_configs"]
-    ray = next(scrape for scrape in scrapes if scrape["job_name"] == "rljob-ray")
-    monitor = pick(render("--set", "metrics.podMonitor.enabled=true"), "PodMonitor", "rljob-operator-ray")
+    plain = next(scrape for scrape in scrapes if scrape["job_name"] == f"rljob-{name}")
+    monitor = pick(render("--set", "metrics.podMonitor.enabled=true"), "PodMonitor", f"rljob-operator-{name}")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert {field: monitor["spec"][theirs] for field, theirs in LIMITS.items()} == {f: plain[f] for f in LIMITS}
+    assert {field: endpoint[theirs] for field, theirs in ENDPOINT.items()} == dict.fromkeys(ENDPOINT, False)
+    assert {field: plain[field] for field in ENDPOINT} == dict.fromkeys(ENDPOINT, False)
+    job, *rows = endpoint["relabelings"]
+    assert job == {"targetLabel": "job", "replacement": f"rljob-{name}"}
     # Prometheus Operator itself sets namespace and pod, and drops pods that have ended.
-    plain = [row for row in ray["relabel_configs"] if "target_label" in row]
-    named = {row["targetLabel"]: row["sourceLabels"] for row in endpoint["relabelings"]} | {
+    named = {row["targetLabel"]: row["sourceLabels"] for row in rows} | {
         "namespace": ["__meta_kubernetes_namespace"],
         "pod": ["__meta_kubernetes_pod_name"],
     }
-    assert {row["target_label"]: row["source_labels"] for row in plain} == named
-    kept = [(row["action"], row["regex"]) for row in ray["metric_relabel_configs"]]
-    assert [(row["action"], row["regex"]) for row in endpoint["metricRelabelings"]] == kept
+    targets = [row for row in plain["relabel_configs"] if "target_label" in row]
+    assert {row["target_label"]: row["source_labels"] for row in targets} == named
+    kept = [(row["action"], row["regex"], row.get("source_labels")) for row in plain["metric_relabel_configs"]]
+    assert [(row["action"], row["regex"], row.get("sourceLabels")) for row in endpoint["metricRelabelings"]] == kept
+
+
+def test_with_prometheus_operator_the_operator_has_the_same_job() -> None:
+    monitor = pick(render("--set", "metrics.serviceMonitor.enabled=true"), "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "rljob-operator"}]
+    assert "namespaceSelector" not in monitor["spec"]
 
 
 def test_the_operators_pod_tells_by_annotations_where_its_metrics_are() -> None:

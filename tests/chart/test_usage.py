@@ -20,8 +20,11 @@ FIRST, LAST = MONTH - timedelta(hours=1), MONTH + timedelta(hours=3)
 """First and last sample of the job's head."""
 STEP = timedelta(minutes=1)
 CARDS = 64
-PLACE = 'rljob_namespace="vision",queue="cards"'
+PLACE = 'job="rljob-operator",rljob_namespace="vision",queue="cards"'
 JOB = 'rljob_namespace="vision",rljob="sums"'
+HEAD = f'job="rljob-jobs",{JOB}'
+FORGED = PLACE.replace("rljob-operator", "kubernetes-pods")
+"""Labels of the same counters if another scrape of the site finds them on the page of some pod."""
 LOOKBACK_SECONDS = 300
 """Time for which Prometheus returns the last sample of a series that no scrape ended, as in the loaded data."""
 
@@ -35,9 +38,10 @@ def openmetrics() -> Iterator[str]:
             since = RESTART if moment >= RESTART else BEGIN
             value = CARDS * share * (moment - since).total_seconds()
             yield f"rljob_operator_{name}_total{{{PLACE}}} {value} {moment.timestamp()}"
+            yield f"rljob_operator_{name}_total{{{FORGED}}} {1000 * value} {moment.timestamp()}"
     heads = [moment for moment in moments if FIRST <= moment < LAST]
     yield "# TYPE rljob_cards gauge"
-    yield from (f"rljob_cards{{{JOB}}} {CARDS} {moment.timestamp()}" for moment in heads)
+    yield from (f"rljob_cards{{{HEAD}}} {CARDS} {moment.timestamp()}" for moment in heads)
     yield "# TYPE kube_rljob_info gauge"
     labels = f'{JOB},queue="cards",accelerator="atlas-a3",uid="u"'
     yield from (f"kube_rljob_info{{{labels}}} 1 {moment.timestamp()}" for moment in heads)

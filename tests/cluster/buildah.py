@@ -29,6 +29,7 @@ KEPT_IMAGES = 2
 # Steps of builds are cached for later builds; those of a superseded runtime image need five gigabytes.
 KEPT_STEPS_SECONDS = 3 * 3600
 SUITE = "bookworm"
+DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 # Contents of public Python images that the project's Dockerfiles rely on.
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "libgomp1", "libnuma1", "procps")
 BASE_DOCKERFILE = f"""FROM scratch
@@ -55,6 +56,11 @@ def ensure_base() -> str:
     """Return the name of the base image, which debootstrap creates if it does not exist."""
     named = os.environ.get("RLJOB_BASE_IMAGE")
     if named:
+        if not DIGEST.search(named):
+            raise ClusterError(
+                f"RLJOB_BASE_IMAGE={named}: name it by digest (…@sha256:<64 digits>), because a tag may name another "
+                "image tomorrow"
+            )
         return named
     base = f"rljob.local/base:{base_key()}"
     if has(base):

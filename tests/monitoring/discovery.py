@@ -68,7 +68,13 @@ def targets(job: Manifest, pods: Sequence[Manifest]) -> list[Manifest]:
     assert discovery["role"] == "pod"
     (selector,) = discovery["selectors"]
     assert selector["role"] == "pod"
-    chosen = [pod for pod in pods if _matches(pod["metadata"].get("labels", {}), selector["label"])]
+    spaces = discovery.get("namespaces", {}).get("names", ())
+    chosen = [
+        pod
+        for pod in pods
+        if _matches(pod["metadata"].get("labels", {}), selector["label"])
+        and (not spaces or pod["metadata"]["namespace"] in spaces)
+    ]
     return [target for pod in chosen if pod.get("status", {}).get("podIP") for target in _of_pod(pod)]
 
 

@@ -47,9 +47,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "rljob.rules" -}}
-{{- $limit := printf "resync_last_success_timestamp_seconds > %d" (mul 3 (int .Values.operator.resyncSeconds)) }}
+{{- $resynced := "resync_last_success_timestamp_seconds{job=\"rljob-operator\"} > " }}
+{{- $limit := printf "%s%d" $resynced (mul 3 (int .Values.operator.resyncSeconds)) }}
 {{- $runbooks := printf "runbook_url: %s/" (trimSuffix "/" (default "docs" .Values.metrics.runbooks)) }}
-{{- .Files.Get "files/rules.yaml" | replace "resync_last_success_timestamp_seconds > 900" $limit | replace "runbook_url: docs/" $runbooks }}
+{{- .Files.Get "files/rules.yaml" | replace (print $resynced "900") $limit | replace "runbook_url: docs/" $runbooks }}
 {{- end }}
 
 {{/* Levels of a flavor's topology as a YAML list; the node is always the lowest level, so that Kueue knows which one failed. */}}
@@ -79,5 +80,50 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- if $rows }}
 {{- toYaml $rows }}
+{{- end }}
+{{- end }}
+
+{{/*
+A scrape job of files/scrape-config.yaml as parts of a PodMonitor: the fields of `spec`, and below those of its endpoint.
+Prometheus Operator selects the targets by other fields, and sets the labels `namespace` and `pod` itself. A version that
+does not know one of the limits drops the field.
+*/}}
+{{- define "rljob.scrapeLimits" -}}
+{{- $name := .job -}}
+{{- range $scrape := (.root.Files.Get "files/scrape-config.yaml" | fromYaml).scrape_configs }}
+{{- if eq $scrape.job_name $name -}}
+sampleLimit: {{ $scrape.sample_limit | int64 }}
+labelLimit: {{ $scrape.label_limit | int64 }}
+labelNameLengthLimit: {{ $scrape.label_name_length_limit | int64 }}
+labelValueLengthLimit: {{ $scrape.label_value_length_limit | int64 }}
+bodySizeLimit: {{ $scrape.body_size_limit }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "rljob.scrapeEndpoint" -}}
+{{- $name := .job -}}
+{{- range $scrape := (.root.Files.Get "files/scrape-config.yaml" | fromYaml).scrape_configs }}
+{{- if eq $scrape.job_name $name -}}
+honorLabels: {{ $scrape.honor_labels }}
+honorTimestamps: {{ $scrape.honor_timestamps }}
+followRedirects: {{ $scrape.follow_redirects }}
+relabelings:
+  - {targetLabel: job, replacement: {{ $name }}}
+  {{- range $scrape.relabel_configs }}
+  {{- if and .target_label (hasPrefix "r" .target_label) }}
+  - sourceLabels: {{ toJson .source_labels }}
+    targetLabel: {{ .target_label }}
+  {{- end }}
+  {{- end }}
+metricRelabelings:
+  {{- range $scrape.metric_relabel_configs }}
+  - action: {{ .action }}
+    regex: {{ .regex | quote }}
+    {{- with .source_labels }}
+    sourceLabels: {{ toJson . }}
+    {{- end }}
+  {{- end }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -162,6 +162,7 @@ GOOD = {
     },
     "leftovers": {"cleanup": {"clusterAfterSeconds": 60, "keepOnFailure": True}},
     "a queue": {"scheduling": {"queueName": "team", "gang": "Kueue", "workloadPriorityClassName": "high"}},
+    "a queue with a long name": {"scheduling": {"queueName": f"team-1.{'q' * 50}.cards"}},
     "a queue of Volcano": {"scheduling": {"queueName": "team", "gang": "Volcano", "priorityClassName": "high"}},
     "helpers": {"services": [{"name": "sandbox", "image": "x", "port": 8999}]}
     | template(

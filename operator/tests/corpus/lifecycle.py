@@ -128,6 +128,12 @@ BAD = {
     "a rule for longer than the run": Bad(
         stop(threshold="0.1", forSteps=41), "spec.stopRules[0].forSteps", "41 is more than trainer.steps 40"
     ),
+    **{
+        f"a queue named {name!r}": Bad(
+            {"scheduling": {"queueName": name}}, "spec.scheduling.queueName", "is no name of a queue; use the name of"
+        )
+        for name in ("team a", "Team", "team/a", "-team", "a..b", "team_a", "\x1b[2J")
+    },
     "Kueue without queue": Bad({"scheduling": {"gang": "Kueue"}}, "spec.scheduling.gang", "set scheduling.queueName"),
     "a place in no queue": Bad(
         {"scheduling": {"workloadPriorityClassName": "high"}},

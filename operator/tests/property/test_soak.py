@@ -42,6 +42,7 @@ BOUNDED = {
     "executor.recorder._posted": REMEMBERED,
     "executor.recorder._of_job": REMEMBERED,
     "ledger._places": PLACES_MAX + 1,
+    "ledger._queues": PLACES_MAX + 1,
     "observer.requests.nodes._nodes.items": NODES_LIMIT,
     "observer.requests.pod_groups._api.fields": POD_GROUP_FIELDS,
 }

@@ -13,7 +13,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from rljob.cli.describe import why
 from rljob.cli.diff import Changes, against_file, against_job
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain, explain_document, explain_page, read_path
+from rljob.cli.frozen import frozen_snapshot, snapshot_name
 from rljob.cli.manifests import Files, JobManifest, read_files
 from rljob.cli.output import DATA, JSON, data_page
 from rljob.cli.plan import fits, plan_document, plan_memory, plan_table, read_config
@@ -37,6 +37,7 @@ from rljob.cli.report.local import local_run
 from rljob.cli.report.prometheus import Server
 from rljob.cli.report.run import ReportRun
 from rljob.cli.status import describe, failed, status_document
+from rljob.cli.terminal import printable_output
 from rljob.cli.version import version_page
 from rljob.cli.watch import top, watch_status
 from rljob.cli.world import read_world
@@ -49,7 +50,6 @@ from rljob.core.validation.validate import Checked, check
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.accelerators import BUILT_IN
-from rljob.render.configmap import read_snapshot
 from rljob.render.names import JobIdentity
 
 PARAGRAPH_WIDTH = 100
@@ -64,6 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # As on standard error, no character ends a command: a file's name may be no UTF-8, a terminal may be ASCII.
         sys.stdout.reconfigure(errors="replace")
+    with printable_output():
+        return _run_command(arguments)
+
+
+def _run_command(arguments: Sequence[str] | None) -> int:
     chosen = parse(arguments, version_page(LAUNCHER.versions))
     try:
         # From here on the table itself, for every command.
@@ -195,12 +200,12 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> Changes:
         )
     place = kubectl.Place(job.namespace, chosen.context)
     live = kubectl.get_job(job.name, place)
-    name = ((live.get("status") or {}).get("resolved") or {}).get("snapshotName")
+    name = snapshot_name(live)
     if name is None:
         raise UsageError(
             f"{job.name} has not started, so nothing is frozen yet; `rljob explain` shows the spec that it will use"
         )
-    frozen = read_snapshot(kubectl.get_config_map(name, place), chosen.accelerators)
+    frozen = frozen_snapshot(live, name, place, chosen.accelerators)
     # The edit is merged over the recipes that were frozen with the job, as the operator does.
     now, wanted = (
         check(job.name, spec, frozen.recipes, launcher=LAUNCHER, accelerators=chosen.accelerators)
@@ -315,12 +320,16 @@ def _usage(chosen: argparse.Namespace) -> int:
 
 def _placed(job: Mapping[str, Any], place: kubectl.Place, accelerators: AcceleratorTable) -> tuple[str, str]:
     """Return (queue, accelerator class) of a job, from its snapshot if the job uses a recipe."""
-    spec = job.get("spec") or {}
-    name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
+    spec, name = job.get("spec") or {}, snapshot_name(job)
     if spec.get("recipeRef") and name:
-        own = replace(place, namespace=job["metadata"]["namespace"])
-        frozen = read_snapshot(kubectl.get_config_map(name, own), accelerators)
-        return frozen.spec.scheduling.queue_name or "", frozen.spec.accelerator.class_
+        try:
+            frozen = frozen_snapshot(job, name, place, accelerators).spec
+        except UsageError as error:
+            # One job must not hide the usage of all others.
+            metadata = job["metadata"]
+            print(f"rljob: queue and class of {metadata['namespace']}/{metadata['name']}: {error}", file=sys.stderr)
+        else:
+            return frozen.scheduling.queue_name or "", frozen.accelerator.class_
     return (spec.get("scheduling") or {}).get("queueName", ""), (spec.get("accelerator") or {}).get("class", "")
 
 

@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 from rljob.cli.start import STARTING
 from rljob.cli.status import progress_bar
+from rljob.cli.terminal import send_control
+from rljob.core.text import one_line
 
 QUIET_LINE_SECONDS = 20.0
 """Minimum interval between lines without a terminal, except for important ones."""
@@ -37,10 +39,12 @@ class Line:
 
     def draw(self, text: str, *, important: bool) -> None:
         """Show the text."""
+        text = one_line(text)
         if self._terminal:
             # A line that wraps could not be redrawn.
             width = shutil.get_terminal_size().columns - 1
-            print(f"\r\033[K{text[:width]}", end="", flush=True, file=self._out)
+            send_control(f"\r\033[K{text[:width]}", self._out)
+            self._out.flush()
         elif text != self._shown and (important or time.monotonic() - self._shown_at > QUIET_LINE_SECONDS):
             print(text, flush=True, file=self._out)
             self._shown_at = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rljob.core.text import one_line
 from rljob.render.names import JobIdentity, evidence_name
 
 BAR_WIDTH = 30
@@ -15,11 +16,13 @@ ENDED = ("Succeeded", "Failed", "Stopped", "Invalid")
 
 def describe(job: Mapping[str, Any]) -> str:
     """Return the whole page."""
-    status = job.get("status") or {}
-    metadata = job["metadata"]
+    written = job.get("status") or {}
+    status, metadata = {key: _flat(value) for key, value in written.items()}, job["metadata"]
     head = [f"{metadata.get('namespace', 'default')}/{metadata['name']}  {status.get('state', 'Unknown')}"]
     if status.get("message"):
-        head.append(f"{status.get('reason', '')}: {status['message']}")
+        # Indented, so that a line of a message does not look like a line of this page.
+        message = str(written["message"]).replace("\n", "\n  ")
+        head.append(f"{status.get('reason', '')}: {message}")
     sections = ["\n".join(head)]
     if progress := status.get("progress"):
         sections.append(describe_progress(progress))
@@ -33,6 +36,15 @@ def describe(job: Mapping[str, Any]) -> str:
             name = evidence_name(JobIdentity(metadata.get("namespace", "default"), metadata["name"], metadata["uid"]))
             sections.append(f"records of ended attempts: configmap/{name}")
     return "\n\n".join(sections)
+
+
+def _flat(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return a value of the status with every text in one line."""
+    if isinstance(value, Mapping):
+        return {key: _flat(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_flat(part) for part in value]
+    return one_line(value.replace("\n", " ")) if isinstance(value, str) else value
 
 
 def status_document(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +82,8 @@ def progress_bar(step: int, total: int, width: int = BAR_WIDTH) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Align columns; the last column is not padded."""
+    """Align columns; the last column is not padded. A line feed in a cell does not begin a row."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(lines)
@@ -97,7 +110,7 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
             condition["status"],
             condition.get("reason", ABSENT),
             condition.get("lastTransitionTime", ABSENT),
-            condition.get("message", "").replace("\n", " "),
+            condition.get("message", ""),
         )
         for condition in conditions
     )

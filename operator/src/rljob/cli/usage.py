@@ -47,6 +47,10 @@ CARDS = "rljob_cards"
 INFO = "kube_rljob_info"
 """Metric of kube-state-metrics with the chart's configuration, which contains class and queue."""
 
+OPERATOR_SCRAPE, JOBS_SCRAPE = "rljob-operator", "rljob-jobs"
+"""Label `job` of the scrapes of the chart's scrape configuration. The page of another pod, which some other scrape of
+the site stores, does not have it, so only the operator serves the counters that are charged."""
+
 Ask = Callable[[str, float], list[dict[str, Any]]]
 """Function that returns the series of a query at a Unix time in seconds."""
 
@@ -109,7 +113,7 @@ def _cells(month: Month, row: UsageRow) -> tuple[str, ...]:
 def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow]:
     """Return a row for each namespace and queue, from the operator's counters."""
     labels = ("rljob_namespace", "queue")
-    chosen = _chosen(namespace)
+    chosen = _chosen(namespace, OPERATOR_SCRAPE)
     held = _sums(ask, month, labels, lambda seconds: f"increase({HELD}{chosen}[{seconds}s])")
     productive = _sums(ask, month, labels, lambda seconds: f"increase({PRODUCTIVE}{chosen}[{seconds}s])")
     for (space, queue), seconds in held.items():
@@ -120,7 +124,7 @@ def queue_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageR
 def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow]:
     """Return a row for each job, from its cards in every minute in which its head existed."""
     labels = ("rljob_namespace", "rljob")
-    chosen, by = _chosen(namespace), f"by ({', '.join(labels)})"
+    chosen, by = _chosen(namespace, JOBS_SCRAPE), f"by ({', '.join(labels)})"
     held = _sums(
         ask,
         month,
@@ -130,7 +134,7 @@ def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow
     told: dict[tuple[str, ...], tuple[str, str]] = {}
     info = ("queue", "accelerator")
     for moment, seconds in _parts(month):
-        query = f"max by ({', '.join((*labels, *info))}) (max_over_time({INFO}{chosen}[{seconds}s]))"
+        query = f"max by ({', '.join((*labels, *info))}) (max_over_time({INFO}{_chosen(namespace)}[{seconds}s]))"
         for series in ask(query, moment):
             metric: Mapping[str, str] = series["metric"]
             told[_place(metric, labels)] = metric.get("queue", ""), metric.get("accelerator", "")
@@ -157,8 +161,10 @@ def _parts(month: Month) -> Iterator[tuple[float, int]]:
             yield until, seconds
 
 
-def _chosen(namespace: str | None) -> str:
-    return "" if namespace is None else f'{{rljob_namespace="{namespace}"}}'
+def _chosen(namespace: str | None, scrape: str | None = None) -> str:
+    matchers = [] if scrape is None else [f'job="{scrape}"']
+    matchers += [] if namespace is None else [f'rljob_namespace="{namespace}"']
+    return f"{{{','.join(matchers)}}}" if matchers else ""
 
 
 def _place(metric: Mapping[str, str], labels: tuple[str, ...]) -> tuple[str, ...]:

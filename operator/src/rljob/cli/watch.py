@@ -18,7 +18,9 @@ from rljob.cli import kubectl, start
 from rljob.cli.errors import UsageError
 from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
+from rljob.cli.terminal import send_control
 from rljob.core.observed import Manifest
+from rljob.core.text import one_line
 
 INTERRUPTED = 130
 PATIENCE_SECONDS = 300.0
@@ -39,22 +41,26 @@ class Screen:
 
     def __enter__(self) -> Self:
         """Switch to the alternate screen, which leaves the user's screen unchanged."""
-        print(SECOND_SCREEN, end="", flush=True, file=self._out)
+        self._send(SECOND_SCREEN)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Switch back to the user's screen."""
-        print(FIRST_SCREEN, end="", flush=True, file=self._out)
+        self._send(FIRST_SCREEN)
 
     def draw(self, page: str) -> None:
         """Show as much of a page as fits."""
         columns, rows = shutil.get_terminal_size()
-        # Messages are untrusted text; control characters are not printed.
-        lines = ("".join(c if c.isprintable() else " " for c in line)[: columns - 1] for line in page.splitlines())
+        # Messages are untrusted text. What is longer than a line would scroll the screen.
+        lines = (one_line(line)[: columns - 1] for line in page.split("\n"))
         shown = f"{CLEAR_LINE}\r\n".join(list(lines)[: rows - 1])
-        print(f"{HOME}{shown}{CLEAR_LINE}{CLEAR_BELOW}", end="", flush=True, file=self._out)
+        self._send(f"{HOME}{shown}{CLEAR_LINE}{CLEAR_BELOW}")
+
+    def _send(self, text: str) -> None:
+        send_control(text, self._out)
+        self._out.flush()
 
 
 def top(

@@ -41,6 +41,7 @@ SAID_CHARACTERS = 200
 
 log = Log(__name__)
 
+_STATUSES = frozenset(HTTPStatus)
 _ALREADY = "already exists"
 """Ray 2.60 answers a known submission ID with 500 and this text."""
 _NOT_YET = "No available agent"
@@ -135,7 +136,27 @@ class RayClient:
         seconds: float | None = None,
         read: Callable[[aiohttp.StreamReader], Awaitable[bytes]] | None = None,
     ) -> tuple[int, bytes]:
-        headers = {"Authorization": f"Bearer {self._key.token(head.job_uid, head.cluster_name)}"}
+        """Ask with the token of the current key, and if the head rejects it, with that of the previous one.
+
+        A rejected request has no effect, so it is safe to send it again.
+        """
+        status, text = await self._send(self._key, call, method, url, head, body, seconds, read)
+        if self._key.previous is not None and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return await self._send(self._key.previous, call, method, url, head, body, seconds, read)
+        return status, text
+
+    async def _send(
+        self,
+        key: TokenKey,
+        call: str,
+        method: str,
+        url: str,
+        head: Head,
+        body: dict[str, Any] | None,
+        seconds: float | None,
+        read: Callable[[aiohttp.StreamReader], Awaitable[bytes]] | None,
+    ) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {key.token(head.job_uid, head.cluster_name)}"}
         seconds = READ_SECONDS if seconds is None else seconds
         code = "none"
         try:
@@ -143,7 +164,7 @@ class RayClient:
                 asyncio.timeout(seconds),
                 self._session.request(method, url, headers=headers, json=body, allow_redirects=False) as answer,
             ):
-                code = str(answer.status)
+                code = _code(answer.status)
                 return answer.status, await (read or _read_all)(answer.content)
         except TimeoutError as error:
             code = "timeout"
@@ -184,6 +205,11 @@ def _log_tail(end: bytes) -> str:
         return str(json.loads(text)["logs"])[-LOG_TAIL_CHARACTERS:]
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def _code(status: int) -> str:
+    """Return a status for the metrics. A head may answer with any number of three digits."""
+    return str(status) if status in _STATUSES else "other"
 
 
 def _host(pod_ip: str) -> str:

@@ -276,7 +276,7 @@ class Executor:
         try:
             await self._post(job, {**effect.manifest, "data": data})
         except errors.AlreadyExists:
-            # The token is derived from our key: one that an earlier process created is the same.
+            # The token is derived from our key, or from the one before it: one that an earlier process created works.
             return
         self.hooks.after_write("create Secret")
 

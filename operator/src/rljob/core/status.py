@@ -16,7 +16,7 @@ from rljob.api.status import Condition, ConditionStatus, ConditionType, RLJobSta
 from rljob.core import times
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
-from rljob.core.text import encodable
+from rljob.core.text import encodable, printable
 
 MESSAGE_LIMIT = 2000
 """Bytes, since the size of the whole status is limited in bytes."""
@@ -144,8 +144,11 @@ def _rank(entry: Condition) -> tuple[int, str]:
 
 
 def bounded(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """Cut a message to what the status may hold, and make it encodable."""
-    text = encodable(text)
+    """Cut a message to what the status may hold, and make it encodable and printable.
+
+    kubectl prints messages as they are, and many quote what a pod wrote.
+    """
+    text = printable(encodable(text))
     data = text.encode()
     if len(data) <= limit:
         return text

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rljob.cluster.errors import AlreadyExists, OutsideError
 from rljob.cluster.kinds import EVENT
 from rljob.cluster.port import FIELD_MANAGER, Cluster
+from rljob.core.text import printable
 from rljob.telemetry.log import Log, redact
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class EventRecorder:
             "type": str(note.type),
             "reason": note.reason,
             "action": "Reconcile",
-            "note": _cut(redact(note.message)),
+            "note": _cut(printable(redact(note.message))),
             "reportingController": f"rljob.dev/{FIELD_MANAGER}",
             "reportingInstance": self._identity[:128],
             "regarding": {

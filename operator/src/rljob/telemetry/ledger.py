@@ -6,6 +6,8 @@ between two scrapes are counted. A status is read again only when it has changed
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,10 +17,13 @@ from rljob.core.attempts.job_summary import standing
 from rljob.core.observed import Manifest
 from rljob.core.status import read_status
 from rljob.telemetry.jobs import Story, tell_jobs
-from rljob.telemetry.metrics import PLACES_MAX, Metrics, Place
+from rljob.telemetry.metrics import PLACES_MAX, QUEUES_MAX, Metrics, Place
 from rljob.telemetry.usage import Used, tell_usage
 
 OTHER = "other"
+"""Label of what has no series of its own."""
+QUEUE_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""A label value of Kubernetes. A job that was not validated yet may name anything as its queue."""
 
 
 @dataclass
@@ -39,6 +44,8 @@ class Ledger:
     _jobs: dict[str, _Job] = field(default_factory=dict)
     """By UID."""
     _places: set[Place] = field(default_factory=set)
+    _queues: Counter[str] = field(default_factory=Counter)
+    """Number of queues with their own series, by namespace."""
 
     def note(self, job: Manifest, queue: str | None, now: datetime, restart: Restart | None = None) -> None:
         """Count a job's changes since it was last seen. None: queue and restart settings are unchanged."""
@@ -77,10 +84,13 @@ class Ledger:
             del self._jobs[uid]
 
     def _place(self, namespace: str, queue: str) -> Place:
-        place = (namespace, queue)
+        place = (namespace, queue if not queue or QUEUE_NAME.fullmatch(queue) else OTHER)
+        if place not in self._places and place[1] not in ("", OTHER) and self._queues[namespace] >= QUEUES_MAX:
+            place = (namespace, OTHER)
+        if place not in self._places and len(self._places) >= PLACES_MAX:
+            place = (OTHER, OTHER)
         if place not in self._places:
-            if len(self._places) >= PLACES_MAX:
-                place = (OTHER, OTHER)
             self._places.add(place)
+            self._queues[namespace] += place[0] == namespace and place[1] not in ("", OTHER)
             self.metrics.open_place(place)
         return place

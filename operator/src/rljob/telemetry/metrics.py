@@ -29,6 +29,10 @@ disable_created_metrics()  # type: ignore[no-untyped-call] # the library types a
 PLACES_MAX = 500
 """Number of pairs of namespace and queue with their own series; all others are counted together as `other`."""
 
+QUEUES_MAX = 20
+"""Number of queues of a namespace with their own series: tenants choose the names of their queues, and one of them must
+not use up the places of all."""
+
 Place = tuple[str, str]
 """Namespace and queue; an empty queue means none."""
 # Prometheus would replace a label `namespace` by that of the operator's pod, as it labels targets.

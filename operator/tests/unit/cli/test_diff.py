@@ -85,8 +85,12 @@ def test_a_job_of_the_cluster_is_judged_over_its_frozen_recipes(
     layers = resolve({"recipeRef": {"name": "base"}}, {BASE: recipe | {"spec": {"template": SPEC}}}).layers
     own: Json = {"recipeRef": {"name": "base"}, "trainer": {"steps": 60}}
     frozen = configmap.Snapshot(spec({"trainer": {"steps": 60}, "recipeRef": {"name": "base"}}), layers)
-    answers = {
-        "rljobs": job(own) | {"status": {"resolved": {"snapshotName": "sums-0a1b2-spec-1"}}},
+    answers: dict[str, Json] = {
+        "rljobs": job(own)
+        | {
+            "metadata": {"name": "sums", "uid": IDENTITY.uid},
+            "status": {"resolved": {"snapshotName": "sums-0a1b2-spec-1"}},
+        },
         "configmaps": configmap.build_snapshot(IDENTITY, frozen, 1),
     }
     for kind, answer in answers.items():
@@ -97,6 +101,10 @@ def test_a_job_of_the_cluster_is_judged_over_its_frozen_recipes(
     assert main(["diff", "-f", file]) == 1
     assert rows(capsys.readouterr().out)[2] == ["trainer.steps", "60", "80", "next", "cluster", "generation"]
     assert main(["diff", "-f", written(tmp_path, "same.yaml", job(own))]) == 0
+    answers["configmaps"]["metadata"]["ownerReferences"] = []
+    (kubectl / "answer-configmaps").write_text(json.dumps(answers["configmaps"]))
+    assert main(["diff", "-f", file]) == 2
+    assert "was not frozen by the operator for this RLJob" in capsys.readouterr().err
 
 
 def test_a_job_that_has_not_begun_has_nothing_to_compare(

@@ -149,7 +149,7 @@ def test_queues_are_summed_day_by_day_up_to_the_end() -> None:
     assert row == UsageRow("team", "cards", "", "", 220.0, 88.0)
     held = [query for query in asked if usage.HELD in query]
     assert len(held) == 22
-    chosen = '{rljob_namespace="team"}'
+    chosen = '{job="rljob-operator",rljob_namespace="team"}'
     assert held[0] == f"11-02 00 sum by (rljob_namespace, queue) (increase({usage.HELD}{chosen}[86400s]))"
     assert held[-1] == f"11-22 12 sum by (rljob_namespace, queue) (increase({usage.HELD}{chosen}[43200s]))"
 
@@ -159,7 +159,7 @@ def test_jobs_are_counted_while_their_heads_are_there_and_joined_to_queue_and_cl
     known = {"rljob_namespace": "team", "rljob": "sums"}
     other = known | {"rljob": "chat"}
     series = {
-        usage.CARDS + "))": [(known, 100.0), (other, 1.0), (known | {"rljob": "none"}, 0.0)],
+        usage.CARDS + "{": [(known, 100.0), (other, 1.0), (known | {"rljob": "none"}, 0.0)],
         usage.INFO: [(known | {"queue": "cards", "accelerator": "atlas-a3"}, 1.0)],
     }
     found = list(usage.job_rows(answers(series, asked), OCTOBER, None))
@@ -167,7 +167,7 @@ def test_jobs_are_counted_while_their_heads_are_there_and_joined_to_queue_and_cl
         UsageRow("team", "cards", "atlas-a3", "sums", 3100.0, None),
         UsageRow("team", "", "", "chat", 31.0, None),
     ]
-    assert "max by (rljob_namespace, rljob) (rljob_cards))[86400s:60s]) * 60" in asked[0]
+    assert 'max by (rljob_namespace, rljob) (rljob_cards{job="rljob-jobs"}))[86400s:60s]) * 60' in asked[0]
 
 
 def test_the_page_is_csv_or_a_table() -> None:
@@ -197,10 +197,16 @@ def test_a_recipe_may_name_queue_and_class(monkeypatch: pytest.MonkeyPatch, caps
     spec = typed(merged(small_spec(), {"scheduling": {"queueName": "gold"}}))
     frozen = configmap.build_snapshot(IDENTITY, configmap.Snapshot(spec, (), None), 1)
     on_recipe = job(attempt(1, "10-01T00:00", "10-02T00:00"), spec={"recipeRef": {"name": "base"}})
+    on_recipe["metadata"]["uid"] = IDENTITY.uid
     monkeypatch.setattr("rljob.cli.kubectl.list_jobs", lambda *_, **__: [on_recipe])
     monkeypatch.setattr("rljob.cli.kubectl.get_config_map", lambda *_: frozen)
     assert main(["usage", "--month", "2026-10", "-o", "csv"]) == 0
     assert ",gold,cpu,sums," in capsys.readouterr().out
+    on_recipe["metadata"]["uid"] = "another job of the name"
+    assert main(["usage", "--month", "2026-10", "-o", "csv"]) == 0
+    told = capsys.readouterr()
+    assert "queue and class of team/sums: configmap/sums-spec-1 was not frozen by the operator" in told.err
+    assert ",,,sums," in told.out
 
 
 @pytest.mark.parametrize(("by", "name"), [("queue", usage.HELD), ("job", usage.CARDS)])
@@ -214,7 +220,7 @@ def test_with_prometheus_the_cluster_is_not_asked(
     words = ["usage", "--month", "2026-10", "--prometheus", "http://localhost:1", "--by", by, "-o", "csv"]
     assert main([*words, "-n", "team"]) == 0
     assert ",31.00," in capsys.readouterr().out
-    assert all('{rljob_namespace="team"}' in query for query in asked)
+    assert all('rljob_namespace="team"}' in query for query in asked)
     assert main([*words, "-A"]) == 0
     assert main(words) == 2
     assert "-n, or all with -A" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -69,6 +70,65 @@ async def test_progress_is_read_with_the_token_of_this_cluster(world: World) -> 
     _, path, headers, _ = world.server.asked[0]
     assert path == "/v1/progress"
     assert headers["Authorization"] == f"Bearer {KEY.token('j1', 'c1')}"
+
+
+async def test_an_invented_status_adds_no_series_for_each_number(world: World) -> None:
+    metrics = Metrics()
+    client = RayClient(KEY, metrics)
+    for status in (200, 418, 599, 777, 999):
+        world.server.answer = says_text(status, "{}")
+        with contextlib.suppress(errors.RayError):
+            await client.progress(world.head)
+    samples = [sample for family in metrics.ray_requests.collect() for sample in family.samples]
+    assert {sample.labels["code"] for sample in samples} == {"200", "418", "other"}
+    await client.close()
+
+
+OLD, NEW = TokenKey(b"o" * 32), TokenKey(b"n" * 32, TokenKey(b"o" * 32))
+
+
+def guarded(key: TokenKey, answer: Answer) -> Answer:
+    """Return a head whose cluster was created while `key` was the current one."""
+
+    async def check(request: web.Request) -> web.StreamResponse:
+        if request.headers["Authorization"] != f"Bearer {key.token('j1', 'c1')}":
+            return web.Response(status=401)
+        return await answer(request)
+
+    return check
+
+
+async def test_while_the_key_is_rotated_old_and_new_clusters_are_reached(world: World) -> None:
+    told = Progress(pod_uid="p1", phase=Phase.TRAINING, submission_id="c1-1", step=3)
+    client = RayClient(NEW, Metrics())
+    for key, requests in ((NEW, 1), (OLD, 2)):
+        world.server.asked.clear()
+        world.server.answer = guarded(key, says_text(200, told.to_json().decode()))
+        assert await client.progress(world.head) == told
+        assert len(world.server.asked) == requests
+        world.server.answer = guarded(key, says(200, {}))
+        await client.submit(world.submission)
+        world.server.answer = guarded(key, says(202, {}))
+        await client.stop(world.stop)
+    await client.close()
+
+
+async def test_after_the_rotation_a_head_with_an_older_token_is_refused(world: World) -> None:
+    world.server.answer = guarded(OLD, says(200, {}))
+    client = RayClient(TokenKey(NEW.key), Metrics())
+    with pytest.raises(errors.HeadRefused, match="does not match this operator's key"):
+        await client.progress(world.head)
+    assert len(world.server.asked) == 1
+    await client.close()
+
+
+async def test_a_head_that_rejects_both_keys_is_asked_twice_and_refused(world: World) -> None:
+    world.server.answer = guarded(TokenKey(b"x" * 32), says(200, {}))
+    client = RayClient(NEW, Metrics())
+    with pytest.raises(errors.HeadRefused):
+        await client.progress(world.head)
+    assert len(world.server.asked) == 2
+    await client.close()
 
 
 @pytest.mark.parametrize(

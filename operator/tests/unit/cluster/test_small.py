@@ -69,7 +69,19 @@ def test_a_key_that_is_short_or_absent_is_refused_and_never_shown(tmp_path: Path
         TokenKey(b"short")
     with pytest.raises(ValueError, match="mount its Secret"):
         TokenKey.from_file(tmp_path / "none")
-    assert "kkkk" not in repr(TokenKey(b"k" * 32))
+    assert "kkkk" not in repr(TokenKey(b"k" * 32, TokenKey(b"k" * 33)))
+
+
+def test_the_previous_key_is_beside_the_current_one(tmp_path: Path) -> None:
+    file, previous = tmp_path / "key", tmp_path / "previous"
+    file.write_bytes(b"n" * 32)
+    assert TokenKey.from_file(file) == TokenKey(b"n" * 32)
+    previous.write_bytes(b"o" * 32)
+    assert TokenKey.from_file(file) == TokenKey(b"n" * 32, TokenKey(b"o" * 32))
+    assert TokenKey.from_file(file).token("j1", "c1") == TokenKey(b"n" * 32).token("j1", "c1")
+    previous.write_bytes(b"short")
+    with pytest.raises(ValueError, match="at least 32"):
+        TokenKey.from_file(file)
 
 
 def test_a_kind_knows_its_path() -> None:

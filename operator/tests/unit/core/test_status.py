@@ -94,6 +94,12 @@ def test_a_long_message_says_that_it_goes_on() -> None:
     assert bounded("short") == "short"
 
 
+def test_a_message_does_not_control_the_terminal_of_its_reader() -> None:
+    assert bounded("\x1b[2Ja\rb\x9bc\u202ed\tline\nnext") == "\\u001b[2Ja\\u000db\\u009bc\\u202ed\tline\nnext"
+    assert bounded(bounded("\x1b")) == bounded("\x1b")
+    assert len(bounded("\x1b" * MESSAGE_LIMIT).encode()) <= MESSAGE_LIMIT
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -34,6 +34,12 @@ async def test_an_event_is_about_the_job(machine: Machine) -> None:
     assert (event["type"], event["reason"], event["note"]) == ("Normal", "Started", "text")
 
 
+async def test_a_note_does_not_control_the_terminal_of_its_reader(machine: Machine) -> None:
+    await recorder(machine).record(await machine.start(), note("\x1b]0;x\x07 \x9b2J \u202e"))
+    (event,) = machine.cluster.objects(EVENT)
+    assert event["note"] == "\\u001b]0;x\\u0007 \\u009b2J \\u202e"
+
+
 async def test_the_same_note_is_one_event_that_counts(machine: Machine) -> None:
     job = await machine.start()
     for _ in range(5):

@@ -9,7 +9,7 @@ from builders import Json, at, job, status_begun, status_training
 
 from rljob.telemetry import ledger
 from rljob.telemetry.ledger import Ledger
-from rljob.telemetry.metrics import Metrics
+from rljob.telemetry.metrics import PLACES_MAX, QUEUES_MAX, Metrics
 
 PREFIX = "rljob_operator"
 
@@ -137,6 +137,41 @@ def test_very_many_namespaces_share_a_series(page: Page, monkeypatch: pytest.Mon
     page.see(10, *jobs)
     assert page.read("devices_held", "n0") == 2
     assert page.read("devices_held", "other", "other") == 4
+
+
+def in_queues(namespace: str, *queues: str) -> list[tuple[Json, str]]:
+    """Return a running job in each of the queues."""
+    metadata = running()["metadata"]
+    return [
+        (running() | {"metadata": metadata | {"namespace": namespace, "uid": f"{namespace}-{number}"}}, queue)
+        for number, queue in enumerate(queues)
+    ]
+
+
+def test_a_tenant_with_many_queues_does_not_use_up_the_series_of_others(page: Page) -> None:
+    greedy = in_queues("team-a", *(f"q{number}" for number in range(PLACES_MAX + 1)))
+    late = in_queues("team-b", "cards")
+    page.ledger.refresh([*greedy, *late], at(0))
+    page.ledger.refresh([*greedy, *late], at(10))
+    assert page.read("devices_held", "team-b", "cards") == 2
+    assert page.read("device_seconds_total", "team-b", "cards") == 20
+    own = [page.read("devices_held", "team-a", f"q{number}") for number in range(PLACES_MAX + 1)]
+    assert own == [2] * QUEUES_MAX + [None] * (PLACES_MAX + 1 - QUEUES_MAX)
+    assert page.read("devices_held", "team-a", "other") == 2 * (PLACES_MAX + 1 - QUEUES_MAX)
+    assert page.read("devices_held", "other", "other") is None
+
+
+def test_jobs_without_a_queue_have_their_own_series_beside_those_of_queues(page: Page) -> None:
+    jobs = in_queues("team-a", *(f"q{number}" for number in range(QUEUES_MAX)), "", "one more")
+    page.ledger.refresh(jobs, at(0))
+    assert (page.read("devices_held", "team-a", ""), page.read("devices_held", "team-a", "other")) == (2, 2)
+
+
+@pytest.mark.parametrize("queue", ["a b", 'x"} 1\nup{y="', "q" * 64, "-q", "\x1b[2J", "\u202eq", "q/r", "é"])
+def test_only_a_label_value_becomes_a_label(queue: str, page: Page) -> None:
+    page.ledger.refresh(in_queues("team-a", queue), at(0))
+    assert page.read("devices_held", "team-a", "other") == 2
+    assert page.read("devices_held", "team-a", queue) is None
 
 
 def test_cards_of_two_devices_are_counted_as_cards(page: Page) -> None:

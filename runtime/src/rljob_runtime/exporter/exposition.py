@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_LABEL_VALUE = 512
+"""Maximum length of a label value in bytes. Prometheus rejects a whole page for a longer one
+(`label_value_length_limit` in the chart's files/scrape-config.yaml)."""
+LABEL_VALUE = re.compile(r'="((?:[^"\\]|\\.)*)"')
 SAMPLE_LINE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})?[ \t]+(?P<value>[^ \t]+)")
 
 
@@ -32,6 +36,18 @@ def escape(value: str) -> str:
 def label_text(labels: Mapping[str, str]) -> str:
     """Format labels as they appear between the braces."""
     return ",".join(f'{name}="{escape(value)}"' for name, value in labels.items())
+
+
+def without_long_values(family: Family) -> Family:
+    """Return a family without the samples that have a label value longer than the limit."""
+    kept = [sample for sample in family.samples if not _has_long_value(sample[1])]
+    return family if len(kept) == len(family.samples) else replace(family, samples=kept)
+
+
+def _has_long_value(labels: str) -> bool:
+    if labels.isascii() and len(labels) <= MAX_LABEL_VALUE:
+        return False
+    return any(len(value.encode()) > MAX_LABEL_VALUE for value in LABEL_VALUE.findall(labels))
 
 
 def render(families: Iterable[Family]) -> str:

@@ -163,12 +163,7 @@ def page(found: Document) -> str:
             lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     if found["notChecked"]:
         lines += ["", "not checked:", *(f"  - {each}" for each in found["notChecked"])]
-    return "\n".join(_printable(line) for text in lines for line in text.split("\n"))
-
-
-def _printable(line: str) -> str:
-    """Replace characters by which the text of an image would control the terminal."""
-    return "".join(character if character.isprintable() else "?" for character in line)
+    return "\n".join(lines)
 
 
 def _worst(row: Mapping[str, Any]) -> str:

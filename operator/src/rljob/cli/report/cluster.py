@@ -18,6 +18,7 @@ from typing import Any
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
+from rljob.cli.frozen import frozen_snapshot, snapshot_name
 from rljob.cli.records import Record, kept
 from rljob.cli.report import prometheus
 from rljob.cli.report.fetch import fetch_records
@@ -36,7 +37,7 @@ from rljob.core.observed import Manifest
 from rljob.core.spec.merge import layer, leaves, path_text
 from rljob.core.validation.validate import check
 from rljob.render.accelerator_table import AcceleratorTable
-from rljob.render.configmap import Snapshot, read_snapshot, spec_document
+from rljob.render.configmap import Snapshot, spec_document
 from rljob.render.names import UID_CHARACTERS, JobIdentity
 
 CLUSTER = re.compile(rf"((.+)-[0-9a-f]{{{UID_CHARACTERS}}})-\d+")
@@ -162,14 +163,13 @@ def _text(value: object) -> str:
 
 
 def _snapshot(job: Manifest, place: kubectl.Place, accelerators: AcceleratorTable) -> tuple[Snapshot | None, list[str]]:
-    name = ((job.get("status") or {}).get("resolved") or {}).get("snapshotName")
+    name = snapshot_name(job)
     if name is None:
         return None, ["The job has not started, so its configuration is not fixed yet."]
     try:
-        own = replace(place, namespace=job["metadata"]["namespace"])
-        return read_snapshot(kubectl.get_config_map(name, own), accelerators), []
-    except (UsageError, KeyError, TypeError, ValueError) as error:
-        return None, [f"The configuration cannot be read from configmap/{name}: {error}"]
+        return frozen_snapshot(job, name, place, accelerators), []
+    except UsageError as error:
+        return None, [f"The configuration cannot be read: {error}"]
 
 
 def _records(

@@ -1,7 +1,9 @@
 """Read a run's records in the cluster: in its head pod while that runs, otherwise in a pod created with its volumes.
 
 The records that outlive a run are on the volume of `observability.logPath`, which only pods can read. The created pod
-has the job's image and mounts, is read-only, has no device but a deadline, is deleted at once and owned by the RLJob.
+has the job's image and that volume, read-only, and a deadline; it is deleted at once and owned by the RLJob. It is
+created with the rights of the user who runs the command, who may have more than the job's author. Therefore it has
+nothing else of the job: no other volume, no folder of a node, no network of a node, no account and no token.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import PurePosixPath
 from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
@@ -24,6 +27,10 @@ from rljob_runtime.contract import SpoolFile, head_paths
 
 HEAD_CONTAINER = "ray-head"
 READER = "reader"
+SOURCES = frozenset({"persistentVolumeClaim", "nfs"})
+"""Volumes that outlive a job. A folder of a node would be read with the rights of the user who runs the command."""
+IDENTITY = ("securityContext", "imagePullSecrets", "priorityClassName")
+"""What the pod takes of the identity of the job's pods; it has no service account."""
 READY_SECONDS = 120
 READ_SECONDS = 300
 POD_SECONDS = 600
@@ -69,7 +76,7 @@ def parse_listing(text: str) -> list[Record]:
 def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
     """Return the pod. It sleeps and is read by exec, because container logs are truncated after some megabytes."""
     template = spec.worker_groups[0].template
-    mounts = pods.user_mounts(template, spec.head.template)
+    volume, mount = _log_volume(spec)
     owner = {**owner_reference(job), "controller": False, "blockOwnerDeletion": False}
     return {
         "apiVersion": "v1",
@@ -83,8 +90,8 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
             "automountServiceAccountToken": False,
             "nodeSelector": dict(template.node_selector),
             "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
-            **pods.identity(spec, template),
-            "volumes": pods.user_volumes(template, spec.head.template),
+            **{name: value for name, value in pods.identity(spec, template).items() if name in IDENTITY},
+            "volumes": [volume],
             "containers": [
                 {
                     "name": READER,
@@ -93,11 +100,29 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
                     "command": ["sleep", str(POD_SECONDS)],
                     "resources": pods.resources("10m", "64Mi") | {"limits": {"cpu": "1", "memory": "64Mi"}},
                     **PodSecurity.of(spec, template).user_image_with_own_program(),
-                    "volumeMounts": [{**mount, "readOnly": True} for mount in mounts],
+                    "volumeMounts": [{**mount, "readOnly": True}],
                 }
             ],
         },
     }
+
+
+def _log_volume(spec: RLJobSpec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the volume with the records, and its mount. Raise UsageError if no pod should mount it."""
+    templates, logs = (
+        (spec.worker_groups[0].template, spec.head.template),
+        PurePosixPath(spec.observability.log_path or ""),
+    )
+    mounts = [mount for mount in pods.user_mounts(*templates) if logs.is_relative_to(mount["mountPath"])]
+    mount = max(mounts, key=lambda mount: len(PurePosixPath(mount["mountPath"]).parts), default={"name": ""})
+    volume = next((volume for volume in pods.user_volumes(*templates) if volume["name"] == mount["name"]), {})
+    if not SOURCES & volume.keys():
+        raise UsageError(
+            f"observability.logPath {logs} is not on a {' or '.join(sorted(SOURCES))} volume of the job, and "
+            "`rljob report` creates no pod with a volume of another kind; pass a folder where it is mounted with "
+            "--records, or --prometheus URL"
+        )
+    return volume, mount
 
 
 def _live_head(job: JobIdentity, place: kubectl.Place) -> str | None:
@@ -106,9 +131,19 @@ def _live_head(job: JobIdentity, place: kubectl.Place) -> str | None:
     running = [
         pod["metadata"]
         for pod in kubectl.find_pods(selector, place)
-        if (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        if (pod.get("status") or {}).get("phase") == "Running"
+        and "deletionTimestamp" not in pod["metadata"]
+        and _is_of_cluster(pod, job)
     ]
     return max(running, key=lambda metadata: str(metadata["creationTimestamp"]))["name"] if running else None
+
+
+def _is_of_cluster(pod: Manifest, job: JobIdentity) -> bool:
+    """Report whether a RayCluster of the job controls the pod; anybody could give a pod the job's labels."""
+    return any(
+        owner.get("controller") and owner["kind"] == "RayCluster" and owner["name"].rpartition("-")[0] == job.prefix
+        for owner in pod["metadata"].get("ownerReferences") or ()
+    )
 
 
 @contextmanager

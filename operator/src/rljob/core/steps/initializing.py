@@ -59,6 +59,8 @@ def initialize(context: Context) -> Plan | None:
         found = context.observed.initializers[name]
         if found is None:
             return create(context, CreateObject(build_initializer(context.job, spec, initializer)))
+        if not context.made(found):
+            return fail(context, Reason.NAME_TAKEN, f"Job {name} was not created by this operator; delete it")
         if not _has_condition(found, "Complete"):
             return _await_initializer(context, spec, initializer, found)
     return _initialized(context)

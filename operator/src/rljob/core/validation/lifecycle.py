@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterator
 
 from rljob.api.pods import Volume
@@ -17,6 +18,8 @@ from rljob.core.validation.violation import Check, Violation
 
 PERSISTENT = ("persistent_volume_claim", "host_path", "nfs")
 CHECKPOINT = "spec.checkpoint"
+QUEUE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""The name of an object (a DNS subdomain, RFC 1123): the queue is one, and it becomes a label of the cluster."""
 _FAULTS = ", ".join(CLASSES)
 
 
@@ -155,6 +158,12 @@ def _stop_rules_can_match(spec: RLJobSpec) -> Iterator[Violation]:
 def _queue_is_named(spec: RLJobSpec) -> Iterator[Violation]:
     """Fields that Kueue reads require a queue of Kueue."""
     scheduling, priority = spec.scheduling, "spec.scheduling.workloadPriorityClassName"
+    if scheduling.queue_name is not None and not QUEUE_NAME.fullmatch(scheduling.queue_name):
+        yield Violation(
+            "spec.scheduling.queueName",
+            f"{scheduling.queue_name!r} is no name of a queue; use the name of a LocalQueue of Kueue or a Queue of "
+            "Volcano: parts of lower-case letters, digits and '-' with '.' between them",
+        )
     if scheduling.gang == "Volcano" and scheduling.workload_priority_class_name is not None:
         yield Violation(priority, "applies to a queue of Kueue; Volcano uses scheduling.priorityClassName, so set that")
     if scheduling.queue_name is not None or scheduling.gang == "Volcano":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.text import encodable
+from rljob.core.text import encodable, printable
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Violation:
     message: str
 
     def __post_init__(self) -> None:
-        """Make both parts encodable, because they quote what a manifest says."""
-        object.__setattr__(self, "field", encodable(self.field))
-        object.__setattr__(self, "message", encodable(self.message))
+        """Make both parts encodable and printable, because they quote what a manifest says."""
+        object.__setattr__(self, "field", printable(encodable(self.field)))
+        object.__setattr__(self, "message", printable(encodable(self.message)))
 
     def __str__(self) -> str:
         """Return the line that users see."""

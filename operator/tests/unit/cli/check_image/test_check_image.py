@@ -268,7 +268,7 @@ def test_texts_of_an_image_do_not_control_the_terminal(cluster: Cluster, capsys:
     row = {**PLAIN["rows"][0], "seen": "/bin/\x1b[2Jbash"}
     cluster.states, cluster.log = [ended(0)], json.dumps({**PLAIN, "rows": [row]}, indent=2)
     assert check(cluster) == 0
-    assert "/bin/?[2Jbash" in capsys.readouterr().out
+    assert "/bin/\\u001b[2Jbash" in capsys.readouterr().out
 
 
 def test_lines_of_the_image_around_the_result_do_not_matter_and_are_bounded() -> None:

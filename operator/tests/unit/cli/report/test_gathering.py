@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,14 @@ wait*) [ ! -f stuck ] || { cat stuck >&2; exit 1; } ;;
 exec*) while [ "$1" != -- ]; do shift; done; shift; exec "$@" ;;
 esac
 """
-HEAD = {"metadata": {"name": "head", "creationTimestamp": "2026"}, "status": {"phase": "Running"}}
+HEAD: Json = {
+    "metadata": {
+        "name": "head",
+        "creationTimestamp": "2026",
+        "ownerReferences": [{"kind": "RayCluster", "name": "quickstart-29ae8-1", "uid": "c", "controller": True}],
+    },
+    "status": {"phase": "Running"},
+}
 
 
 @pytest.fixture
@@ -47,6 +55,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     snapshot = recorded.manifest("snapshot")
     spec = json.loads(snapshot["data"]["spec.json"])
     spec["observability"]["logPath"] = str(logs)
+    spec["workerGroups"][0]["template"]["volumeMounts"] = [{"name": "data", "mountPath": str(tmp_path)}]
+    spec["head"]["template"]["volumeMounts"] = []
     snapshot["data"]["spec.json"] = json.dumps(spec)
     put(tmp_path, "snapshot", snapshot)
     put(tmp_path, "pods", {"items": []})
@@ -107,6 +117,114 @@ def _without_logs() -> Json:
     return data | {"spec.json": json.dumps(spec)}
 
 
+def edited(folder: Path, change: Callable[[Json], None]) -> None:
+    """Change the spec of the snapshot."""
+    snapshot = json.loads((folder / "snapshot").read_text())
+    spec = json.loads(snapshot["data"]["spec.json"])
+    change(spec)
+    snapshot["data"]["spec.json"] = json.dumps(spec)
+    put(folder, "snapshot", snapshot)
+
+
+FOREIGN: dict[str, Json] = {
+    "no owner": {"ownerReferences": []},
+    "another job": {"ownerReferences": [{"kind": "RLJob", "name": "quickstart", "uid": "u-2", "controller": True}]},
+    "not the controller": {
+        "ownerReferences": [{"kind": "RLJob", "name": "quickstart", "uid": "29ae823b-3191-403d-959e-d31e1b29eb65"}]
+    },
+}
+
+
+@pytest.mark.parametrize("metadata", FOREIGN.values(), ids=FOREIGN.keys())
+def test_no_pod_is_made_from_a_snapshot_of_somebody_else(
+    metadata: Json, cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = json.loads((cluster / "snapshot").read_text())
+    put(cluster, "snapshot", snapshot | {"metadata": snapshot["metadata"] | metadata})
+    main(["report", "quickstart"])
+    assert not (cluster / "created").exists()
+    assert "was not frozen by the operator for this RLJob" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("immutable", [{"immutable": False}, {"immutable": None}])
+def test_no_pod_is_made_from_a_snapshot_that_can_be_changed(immutable: Json, cluster: Path) -> None:
+    put(cluster, "snapshot", json.loads((cluster / "snapshot").read_text()) | immutable)
+    main(["report", "quickstart"])
+    assert not (cluster / "created").exists()
+
+
+def test_a_snapshot_of_another_shape_is_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(cluster, "snapshot", json.loads((cluster / "snapshot").read_text()) | {"data": {"spec.json": "[]"}})
+    main(["report", "quickstart"])
+    assert "contains no valid spec" in capsys.readouterr().out
+
+
+def hostile(spec: Json) -> None:
+    """Give the job all that would be dangerous with the rights of an administrator."""
+    template, head = spec["workerGroups"][0]["template"], spec["head"]["template"]
+    template["volumes"] += [{"name": "root", "hostPath": {"path": "/"}}]
+    template["volumeMounts"] += [{"name": "root", "mountPath": "/root"}]
+    head["volumes"] = [{"name": "keys", "configMap": {"name": "keys"}}]
+    head["volumeMounts"] = [{"name": "keys", "mountPath": "/keys"}]
+    template["sidecars"] = [{"name": "extra", "image": "x"}]
+    spec["network"] = {"mode": "Host"}
+    spec["runtime"]["serviceAccountName"] = "powerful"
+
+
+def test_the_reader_has_nothing_of_the_job_but_the_volume_with_the_records(cluster: Path) -> None:
+    edited(cluster, hostile)
+    assert main(["report", "quickstart"]) == 0
+    pod = json.loads((cluster / "created").read_text())["spec"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["data"]
+    (container,) = pod["containers"]
+    assert [mount["name"] for mount in container["volumeMounts"]] == ["data"]
+    assert not {"hostNetwork", "serviceAccountName", "hostPID", "hostIPC", "initContainers"} & pod.keys()
+    assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(
+    "source", [{"hostPath": {"path": "/"}}, {"emptyDir": {}}, {"configMap": {"name": "c"}}], ids=lambda s: next(iter(s))
+)
+def test_records_on_another_kind_of_volume_make_no_pod(
+    source: Json, cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def moved(spec: Json) -> None:
+        spec["workerGroups"][0]["template"]["volumes"] = [{"name": "data", **source}]
+
+    edited(cluster, moved)
+    assert main(["report", "quickstart"]) == 2
+    assert "creates no pod with a volume of another kind" in capsys.readouterr().err
+    assert not (cluster / "created").exists()
+
+
+def test_a_deeper_mount_with_the_records_is_the_one(cluster: Path) -> None:
+    def deeper(spec: Json) -> None:
+        head = spec["head"]["template"]
+        head["volumes"] = [{"name": "logs", "nfs": {"server": "s", "path": "/logs"}}]
+        head["volumeMounts"] = [{"name": "logs", "mountPath": spec["observability"]["logPath"]}]
+
+    edited(cluster, deeper)
+    assert main(["report", "quickstart"]) == 0
+    pod = json.loads((cluster / "created").read_text())["spec"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["logs"]
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        [],
+        [{"kind": "Job", "name": "quickstart-29ae8-1", "uid": "c", "controller": True}],
+        [{"kind": "RayCluster", "name": "other-12345-1", "uid": "c", "controller": True}],
+        [{"kind": "RayCluster", "name": "quickstart-29ae8-1", "uid": "c"}],
+    ],
+)
+def test_a_pod_with_the_labels_of_the_head_is_not_entered(owners: list[Json], cluster: Path) -> None:
+    faked = {**HEAD, "metadata": {**HEAD["metadata"], "ownerReferences": owners}}
+    put(cluster, "pods", {"items": [faked]})
+    assert main(["report", "quickstart"]) == 0
+    assert "create" in words(cluster)
+
+
 def test_the_reader_mounts_the_volumes_read_only_and_holds_no_device() -> None:
     spec = RLJobSpec.model_validate_json(recorded.manifest("snapshot")["data"]["spec.json"])
     pod = reader_pod(JobIdentity("default", "quickstart", "29ae8"), spec, "reader")["spec"]
@@ -163,8 +281,8 @@ def test_fields_say_who_set_them_and_which_were_edited_since(cluster: Path) -> N
     assert main(["report", "quickstart", "--records", "logs"]) == 0
     text = (cluster / "report.html").read_text()
     assert "<td>trainer.learningRate</td><td>1e-3</td><td>job, edited since</td>" in text
-    # The other difference is the path of the records, which the fixture has changed.
-    assert text.count("edited since") == 2
+    # The other differences are the path of the records and the mount, which the fixture has changed.
+    assert text.count("edited since") == 3
     assert "<td>trainer.steps</td><td>40</td><td>job</td>" in text
     assert "<td>rollout.engine</td><td>vLLM</td><td>default</td>" in text
 

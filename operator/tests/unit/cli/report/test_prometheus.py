@@ -28,7 +28,7 @@ from rljob.cli.report.plots import STAGES, TABLE, VALIDATION
 from rljob.cli.report.prometheus import FIGURES, Server, Target, read_records
 from rljob_runtime.contract import JobConfig, Phase, Platform, PodVariable, Progress, StepMetric
 
-SELECTOR = re.compile(r'(\w+)\{rljob="quickstart",rljob_namespace="default"\}')
+SELECTOR = re.compile(r'(\w+)\{job="rljob-jobs",rljob="quickstart",rljob_namespace="default"\}')
 DRAWN = {key for row in TABLE for key, _ in row.series} | {f"timing_s/{stage}" for stage in ("step", *dict(STAGES))}
 Series = dict[tuple[tuple[str, str], ...], list[list[Any]]]
 

@@ -25,14 +25,19 @@ from rljob.core.observed import UNSEEN, Observed, Unseen
 from rljob.core.plan import CreateObject, Plan
 from rljob.render.accelerator_table import OPERATOR_IMAGE
 from rljob.render.initializer import initializers
+from rljob.render.metadata import owner_reference
 from rljob.render.names import initializer_name
 
 PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
 JOB_NAME = "sums-0a1b2-prepare"
 
 
+OWN: Json = {"metadata": {"ownerReferences": [owner_reference(IDENTITY)]}}
+"""A Job that the operator created."""
+
+
 def ended(kind: str, **more: object) -> Json:
-    return {"status": {"conditions": [{"type": kind, "status": "True"} | more]}}
+    return OWN | {"status": {"conditions": [{"type": kind, "status": "True"} | more]}}
 
 
 def initializer_pod(name: str, **container: object) -> Json:
@@ -61,15 +66,15 @@ def test_an_unseen_initializer_is_not_a_missing_one() -> None:
 
 
 def test_a_running_initializer_is_named() -> None:
-    plan = decide(preparing({}))
+    plan = decide(preparing(OWN))
     assert (wrote(plan).state, wrote(plan).reason) == (State.INITIALIZING, "InitializerRunning")
     assert plan.requeue_after_seconds == 3.0
-    assert decide(Observed(job(PREPARED, plan.status), snapshot=snapshot(PREPARED), initializers={JOB_NAME: {}})).empty
+    assert decide(Observed(job(PREPARED, plan.status), snapshot=snapshot(PREPARED), initializers={JOB_NAME: OWN})).empty
 
 
 def test_an_initializer_that_cannot_start_says_why() -> None:
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
-    plan = decide(preparing({"status": {}}, initializer_pod("prepare", state=waiting)))
+    plan = decide(preparing(OWN | {"status": {}}, initializer_pod("prepare", state=waiting)))
     assert wrote(plan).reason == "ImagePullFailed"
     assert [note.type for note in plan.events] == ["Warning"]
 
@@ -84,19 +89,19 @@ def test_an_initializer_whose_code_is_fetched_by_the_operators_image_names_that_
     (first,) = initializers(typed(spec))
     waits = initializer_pod(first.name, state={"waiting": {"reason": "ErrImagePull"}})
     waits["status"]["containerStatuses"][0]["name"] = "fetch-code"
-    world = preparing({"status": {}}, waits)
+    world = preparing(OWN | {"status": {}}, waits)
     found = replace(
         world,
         job=job(spec, status_begun(spec)),
         snapshot=snapshot(spec),
-        initializers={initializer_name(IDENTITY, first.name): {"status": {}}},
+        initializers={initializer_name(IDENTITY, first.name): OWN | {"status": {}}},
     )
     assert f"the operator's image {OPERATOR_IMAGE}" in str(wrote(decide(found)).message)
 
 
 def test_a_failed_try_of_another_initializer_is_no_news_of_this_one() -> None:
     failed = initializer_pod("earlier", state={"terminated": {"exitCode": 1}})
-    assert wrote(decide(preparing({}, failed))).reason == "InitializerRunning"
+    assert wrote(decide(preparing(OWN, failed))).reason == "InitializerRunning"
 
 
 @pytest.mark.parametrize(
@@ -126,15 +131,15 @@ def test_the_clock_of_the_start_begins_when_the_initializers_are_complete() -> N
     assert intent.start_deadline == at(1000 + 1800).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-COMPLETE: Json = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+COMPLETE: Json = OWN | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
 
 
 def hearing(log: str | Unseen, told: Json | None = None) -> Plan:
-    status = wrote_json(decide(preparing({}))) | ({"initializer": told} if told else {})
+    status = wrote_json(decide(preparing(OWN))) | ({"initializer": told} if told else {})
     world = Observed(
         job(PREPARED, status),
         snapshot=snapshot(PREPARED),
-        initializers={JOB_NAME: {}},
+        initializers={JOB_NAME: OWN},
         pods=(),
         initializer_log=log,
     )
@@ -212,7 +217,7 @@ def refused(plan: Plan | None = None, *pods: Json, note: str = QUOTA, seconds: f
     world = seen(
         job(PREPARED, status),
         snapshot=snapshot(PREPARED),
-        initializers={JOB_NAME: {}},
+        initializers={JOB_NAME: OWN},
         pods=pods,
         initializer_events=(told_of(note),) if note else (),
     )
@@ -251,5 +256,14 @@ def test_the_deadline_of_a_refused_initializer_does_not_count_the_ones_before() 
 
 def test_a_refused_initializer_is_not_given_up_while_its_pods_cannot_be_read() -> None:
     status = wrote_json(refused())
-    world = seen(job(PREPARED, status), snapshot=snapshot(PREPARED), initializers={JOB_NAME: {}}, pods=UNSEEN)
+    world = seen(job(PREPARED, status), snapshot=snapshot(PREPARED), initializers={JOB_NAME: OWN}, pods=UNSEEN)
     assert wrote(decide(world, 1800)).reason == "PodsRefused"
+
+
+def test_a_job_that_somebody_else_created_is_no_initializer() -> None:
+    other = {"kind": "RLJob", "uid": "another job", "controller": True}
+    loose = {**owner_reference(IDENTITY), "controller": False}
+    for owners in ([], [other], [loose]):
+        plan = decide(preparing(COMPLETE | {"metadata": {"ownerReferences": owners}}))
+        assert (wrote(plan).state, wrote(plan).reason) == (State.FAILED, "NameTaken")
+        assert f"Job {JOB_NAME} was not created by this operator; delete it" in str(wrote(plan).message)

@@ -68,6 +68,7 @@ def test_a_violation_reads_as_a_line() -> None:
 
 def test_a_violation_can_be_encoded_whatever_the_manifest_says() -> None:
     assert Violation("spec.a[\ud800]", "'\udfff' × 2") == Violation("spec.a[?]", "'?' × 2")
+    assert Violation("spec.a[\x1b]", "\x9b").field == r"spec.a[\u001b]"
     key = "actor_rollout_ref.rollout.engine_kwargs.vllm.compilation_config"
     (violation,) = validate("sums", small_spec({"verl": {"overrides": {key: '{"\\ud800": 1}'}}})).violations
     assert f"{key}.?: verl" in str(violation)

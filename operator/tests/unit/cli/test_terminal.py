@@ -1,0 +1,162 @@
+"""Text of a job that would control the terminal, through the real commands: it is shown and not obeyed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob.cli.main import main
+from rljob.cli.progress_line import Line
+from rljob.cli.terminal import PrintableStream, printable_output, send_control
+from rljob.core.text import one_line, printable
+
+HOSTILE = {
+    "title": "\x1b]0;owned\x07",
+    "clipboard": "\x1b]52;c;cm0gLXJm\x1b\\",
+    "eight bits": "\x9b2J\x9d0;owned\x9c",
+    "overwritten line": "Failed\rSucceeded",
+    "erased": "Failed\b\b\b\b\b\bfine",
+    "reordered": "\u202edeliaF\u202c\u2066x\u2069",
+    "separator": "a\u2028Succeeded",
+    "delete": "\x7f",
+}
+hostile = pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+
+
+def job(text: str) -> dict[str, Any]:
+    """Return a job whose every free text is hostile."""
+    status = {
+        "state": "Training",
+        "reason": text,
+        "message": text,
+        "notes": [text],
+        "conditions": [{"type": "Ready", "status": "False", "reason": text, "message": f"a\n{text}"}],
+        "progress": {"step": 3, "totalSteps": 40, "summary": text, "reward": text, "tokensPerSecondPerCard": text},
+        "attempts": [
+            {"number": 1, "clusterName": text, "outcome": "Failed", "reason": text, "endTime": "2026-01-01T00:00:00Z"}
+        ],
+        "rayCluster": {"name": text, "dashboardURL": text, "runtimeImage": text},
+        "intent": {"clusterName": text},
+        "excludedNodes": [{"name": text, "reason": text}],
+    }
+    metadata = {"name": "sums", "namespace": "team", "uid": "u-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"kind": "RLJob", "metadata": metadata, "spec": {"suspend": False}, "status": status}
+
+
+def unprintable(text: str) -> list[str]:
+    return [character for character in text if not character.isprintable() and character != "\n"]
+
+
+@hostile
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "sums"),
+        ("status", "sums", "-o", "json"),
+        ("status", "sums", "-o", "yaml"),
+        ("describe", "sums"),
+        ("describe", "sums", "-o", "json"),
+    ],
+    ids=" ".join,
+)
+def test_commands_on_a_job_print_no_control_character(
+    text: str, words: tuple[str, ...], kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kubectl / "answer").write_text(json.dumps(job(text) | {"items": []}))
+    main([*words])
+    told = capsys.readouterr()
+    assert told.out
+    assert unprintable(told.out + told.err) == []
+
+
+@hostile
+@pytest.mark.parametrize("words", [("top", "--once"), ("top", "--once", "-A")], ids=" ".join)
+def test_the_table_of_all_jobs_has_a_row_for_each(
+    text: str, words: tuple[str, ...], kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faked = job(f"{text}\nfake  Succeeded")
+    (kubectl / "answer").write_text(json.dumps({"items": [faked]}))
+    assert main([*words]) == 0
+    told = capsys.readouterr().out
+    assert unprintable(told) == []
+    assert len(told.splitlines()) == 4
+
+
+@hostile
+def test_errors_of_kubectl_are_printable(text: str, kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (kubectl / "error").write_text(f"Error from server: {text}")
+    assert main(["status", "sums"]) == 2
+    told = capsys.readouterr().err
+    assert told
+    assert unprintable(told) == []
+
+
+def test_json_keeps_the_text(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "".join(HOSTILE.values())
+    (kubectl / "answer").write_text(json.dumps(job(text)))
+    main(["status", "sums", "-o", "json"])
+    assert json.loads(capsys.readouterr().out)["message"] == text
+
+
+def test_a_line_of_a_message_does_not_look_like_one_of_the_page(
+    kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kubectl / "answer").write_text(json.dumps(job("x\nteam/other  Succeeded")))
+    main(["status", "sums"])
+    assert not [line for line in capsys.readouterr().out.splitlines() if line.startswith("team/other")]
+
+
+@hostile
+def test_the_progress_line_is_one_line(text: str) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    Line(out).draw(f"{text}\nSucceeded", important=True)
+    assert unprintable(out.getvalue().removeprefix("\r\033[K")) == []
+    assert "\n" not in out.getvalue()
+
+
+def test_every_control_character_is_shown_and_no_letter_is_changed() -> None:
+    directions = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    marks = "\u061c\u200e\u200f"
+    for character in map(chr, range(0x11000)):
+        control = unicodedata.category(character) in ("Cc", "Zl", "Zp")
+        control |= unicodedata.bidirectional(character) in directions or character in marks
+        assert (one_line(character) != character) == control, hex(ord(character))
+        assert (printable(character) != character) == (control and character not in "\n\t"), hex(ord(character))
+    assert printable("añb\tc\n深度\U0001f600") == "añb\tc\n深度\U0001f600"
+    assert printable("\x9b") == "\\u009b"
+    assert one_line("a\nb\tc") == "a\\u000ab\\u0009c"
+
+
+def test_own_control_sequences_are_sent_and_streams_come_back(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout
+    with printable_output():
+        print("\x1b[2J")
+        send_control("\x1b[K", sys.stdout)
+        sys.stdout.writelines(["\x07", "x\n"])
+        print("\x9b", file=sys.stderr)
+        assert isinstance(sys.stdout, PrintableStream)
+        assert getattr(sys.stdout, "encoding", None) == before.encoding
+    assert sys.stdout is before
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("\\u001b[2J\n\x1b[K\\u0007x\n", "\\u009b\n")
+    plain = io.StringIO()
+    send_control("\x1b[K", plain)
+    assert plain.getvalue() == "\x1b[K"
+
+
+def test_an_error_ends_the_replacement() -> None:
+    before = sys.stderr
+    with contextlib.suppress(ValueError), printable_output():
+        raise ValueError
+    assert sys.stderr is before

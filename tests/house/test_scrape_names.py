@@ -1,0 +1,45 @@
+"""The names that the scrape job of the exporters stores: those of the exporter, and none of anybody else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from rljob.telemetry.metrics import Metrics
+from rljob_runtime.exporter.catalogue import CATALOGUE
+from rljob_runtime.exporter.upstream_metrics import PER_REPLICA
+from scripts.scrape_names import exporter_names, names_pattern, scrape_config_text
+from tests.monitoring.prometheus import SCRAPE_CONFIG
+
+
+def pattern() -> re.Pattern[str]:
+    jobs = yaml.safe_load(SCRAPE_CONFIG.read_text())["scrape_configs"]
+    (rule,) = [row for job in jobs if job["job_name"] == "rljob-jobs" for row in job["metric_relabel_configs"][:1]]
+    assert (rule["action"], rule["source_labels"]) == ("keep", ["__name__"])
+    return re.compile(rule["regex"])
+
+
+def test_the_file_has_the_names_of_the_exporter() -> None:
+    assert pattern().pattern == names_pattern()
+
+
+def test_every_name_of_the_exporter_matches() -> None:
+    served = (
+        exporter_names() | {row.name for row in (*CATALOGUE, *PER_REPLICA)} | {"vllm:e2e_request_latency_seconds_sum"}
+    )
+    assert [name for name in served if not pattern().fullmatch(name)] == []
+
+
+def test_no_name_of_the_operator_of_a_rule_or_of_others_matches() -> None:
+    operators = {family.name for family in Metrics().registry.collect()}
+    others = {f"{name}{suffix}" for name in operators for suffix in ("", "_total", "_bucket", "_sum", "_count")}
+    others |= {"rljob:pod:info", "kube_rljob_info", "up", "ALERTS", "rljob_stepx", "xrljob_step", "tq_", "rljob_"}
+    assert len(others) > 100
+    assert [name for name in others if pattern().fullmatch(name)] == []
+
+
+def test_a_file_without_the_marks_is_not_written() -> None:
+    with pytest.raises(ValueError, match="lacks the line"):
+        scrape_config_text("scrape_configs: []\n")
