@@ -64,10 +64,11 @@ class RayClient:
         self._key = key
         self._metrics = metrics
         self.fence: Fence = unfenced
-        # A pod's address is reached directly; proxies of the environment are for external traffic (trust_env stays
-        # off).
+        # The callers bound the requests under way (`control.head_poller`, `control.head_writes`): a limit here would
+        # let silent heads delay others. A pod's address is reached directly; proxies of the environment are for
+        # external traffic (trust_env stays off).
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64, limit_per_host=4),
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=4),
             headers={"Accept-Encoding": "identity"},
             auto_decompress=False,
             max_line_size=HEADER_BYTES,
@@ -165,7 +166,7 @@ class RayClient:
                 return answer.status, await (read or _read_all)(answer.content)
         except TimeoutError as error:
             code = "timeout"
-            raise errors.HeadUnreachable(f"{call}: no answer within {seconds:g} s") from error
+            raise errors.HeadSilent(f"{call}: no answer within {seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise errors.HeadUnreachable(f"{call}: {type(error).__name__}") from error
         finally:
