@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from contract.conftest import KUBECONFIG
 from contract.operator_process import until
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.cluster.errors import AlreadyExists, Conflict, NotFound
+from rljob.cluster.errors import Conflict, NotFound
 from rljob.cluster.kinds import LEASE, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.kube import KubeCluster, _Call
 from rljob.render import labels
@@ -52,17 +53,20 @@ ANSWERS: dict[str, bytes | None] = {
     "surrogates": b'{"submission_id": "\\ud800", "status": "\\udfff", "podUid": "\\ud800", "phase": "Idle"}',
 }
 """What the heads of a kind answer to every request; None: nothing, ever."""
+TURNCOAT = "turncoat"
+"""A head that takes a submission as Ray does, and answers as `nested` from then on."""
 
 
 class Heads:
     """A server for each kind of head, on an address of its own."""
 
     def __init__(self) -> None:
-        self.asked: dict[str, int] = dict.fromkeys(ANSWERS, 0)
+        self.asked: dict[str, int] = dict.fromkeys((*ANSWERS, TURNCOAT), 0)
+        self._told: list[str] = []
         self._writers: list[asyncio.StreamWriter] = []
         place = os.getpid() % 60_000
         self.addresses = {
-            kind: f"127.{10 + number}.{place // 250}.{place % 250 + 1}" for number, kind in enumerate(ANSWERS)
+            kind: f"127.{10 + number}.{place // 250}.{place % 250 + 1}" for number, kind in enumerate(self.asked)
         }
 
     @contextlib.asynccontextmanager
@@ -77,21 +81,35 @@ class Heads:
 
     def _answer(self, kind: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            body = ANSWERS[kind]
             self._writers.append(writer)
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 while True:
-                    await reader.readuntil(b"\r\n\r\n")
+                    request = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0]
                     self.asked[kind] += 1
+                    status, body = self._as_ray(request) if kind == TURNCOAT else ("200 OK", ANSWERS[kind])
                     if body is None:
                         await reader.read()
                         break
-                    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
                     writer.write(head.encode() + body)
                     await writer.drain()
+                    if request.startswith(b"POST"):
+                        # Its body is not read.
+                        break
             writer.close()
 
         return answer
+
+    def _as_ray(self, request: bytes) -> tuple[str, bytes | None]:
+        """Return the answers of a head that knows no submission, takes one and shows it running once."""
+        method, path, _ = request.decode().split()
+        if "/api/jobs/" not in path or len(self._told) > 1:
+            return "200 OK", ANSWERS["nested"]
+        if method == "GET" and not self._told:
+            return "404 Not Found", b"{}"
+        self._told.append(path)
+        told = {"submission_id": path.rpartition("/")[2], "status": "RUNNING"}
+        return "200 OK", json.dumps(told).encode()
 
     async def _close(self) -> None:
         for writer in self._writers:
@@ -116,7 +134,9 @@ class Kubelet:
             await asyncio.sleep(0.2)
 
     async def _say(self, pod: Any) -> None:  # noqa: ANN401 - a manifest
-        address = self.heads.addresses[kind_of_job(pod["metadata"]["labels"][labels.JOB])]
+        address = self.heads.addresses.get(kind_of_job(pod["metadata"]["labels"][labels.JOB]))
+        if address is None:
+            return
         told = [*pod["status"].get("conditions", ()), {"type": "Ready", "status": "True"}]
         status = {**pod["status"], "phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
         path = POD.path(self.place.namespace, pod["metadata"]["name"], "status")
@@ -137,7 +157,7 @@ def rljob(place: Place, name: str, **spec: object) -> dict[str, Any]:
 
 
 def hostile_jobs(place: Place) -> Iterator[dict[str, Any]]:
-    for kind in ANSWERS:
+    for kind in (*ANSWERS, TURNCOAT):
         for number in range(SILENT_HEADS if kind == "silent" else 1):
             # The finalizer holds the deletion until the run has saved, or the user forces it.
             yield rljob(place, f"{kind}-{number}", stop={"requireCheckpoint": True})
@@ -155,15 +175,16 @@ async def test_hostile_heads_harm_neither_the_operator_nor_a_job_that_behaves(
         for job in hostile_jobs(place):
             await place.cluster.create(job)
         await until(lambda: asked_everybody(heads))
+        await until(lambda: is_held_and_runs(place, f"{TURNCOAT}-0"))
 
         busy = [await busy_workers(process) for _ in range(100)]
         assert sum(count >= WORKERS for count in busy) < len(busy) / 2, "silent heads hold the workers"
         await place.cluster.create(rljob(place, "good-0"))
         await until(lambda: has_cluster(place, "good-0"))
 
-        for kind in ANSWERS:
+        for kind in heads.asked:
             await force_delete(place, f"{kind}-0")
-        for kind in ANSWERS:
+        for kind in heads.asked:
             await until(lambda name=f"{kind}-0": is_gone(place, name))  # type: ignore[misc]
         kubelet.cancel()
     assert process.rss_mib() < MEMORY_MIB
@@ -197,13 +218,19 @@ async def is_gone(place: Place, name: str) -> bool:
     return False
 
 
+async def is_held_and_runs(place: Place, name: str) -> bool:
+    job = await place.cluster.get(RLJOB, place.namespace, name)
+    return bool((job.get("status") or {}).get("attempts")) and labels.STOP_FINALIZER in job["metadata"]["finalizers"]
+
+
 async def force_delete(place: Place, name: str) -> None:
+    """Delete a job, and force it if it is still there: without a run, nothing holds it."""
     job = await place.cluster.get(RLJOB, place.namespace, name)
     await place.cluster.delete(RLJOB, place.namespace, name, job["metadata"]["uid"])
-    while True:
-        with contextlib.suppress(Conflict, AlreadyExists):
+    with contextlib.suppress(NotFound):
+        while True:
             job = await place.cluster.get(RLJOB, place.namespace, name)
             noted = {**job["metadata"], "annotations": {labels.FORCE_DELETE: "true"}}
-            with contextlib.suppress(NotFound):
+            with contextlib.suppress(Conflict):
                 await place.cluster.replace({**job, "metadata": noted})
-            return
+                return
