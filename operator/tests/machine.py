@@ -14,6 +14,7 @@ from doubles.fake_ray import FakeRay
 from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import Hooks
+from rljob.control.observe import Pending
 from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
@@ -22,6 +23,7 @@ from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob.core.requirements import Head, Requirements
+from rljob.core.watched import Watched
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.accelerators import BUILT_IN
@@ -45,13 +47,14 @@ class Machine:
         """What each round observed."""
         self.decide: Decide = lambda _: Plan()
         self.wanted = Requirements()
+        self.required: Callable[[Watched], Requirements] = lambda _: self.wanted
         self.asks_ray_job = True
         self.after_write: Callable[[str], None] = self.written.append
         self.doubts = 0
         """How often it doubted its leadership."""
         self.reconciler = self.build()
 
-    def build(self) -> Reconciler:
+    def build(self, workers: int = 16) -> Reconciler:
         """Create a new operator in the same world, as after a restart."""
         self.reconciler = Reconciler.build(
             self.cluster,
@@ -62,6 +65,7 @@ class Machine:
                 LAUNCHER, BUILT_IN, self._required, self._needs_ray_job, self._reconcile, begins=lambda *_: False
             ),
             hooks=Hooks(after_write=self._wrote, doubt=self._doubt),
+            workers=workers,
         )
         return self.reconciler
 
@@ -90,8 +94,8 @@ class Machine:
         """Return the reasons of the Kubernetes events."""
         return [item["reason"] for item in self.cluster.objects(EVENT)]
 
-    def _required(self, *_: object) -> Requirements:
-        return self.wanted
+    def _required(self, watched: Watched) -> Requirements:
+        return self.required(watched)
 
     def _needs_ray_job(self, progress: Progress | Unseen, now: datetime) -> bool:
         del progress, now
@@ -147,7 +151,9 @@ def submission(job: Manifest, pod_uid: str = "p1", ip: str = "10.0.0.1") -> Subm
 
 async def observe(machine: Machine) -> Observed:
     """Observe the job."""
-    seen = await machine.reconciler.observer.observe(KEY, machine.clock.now())
+    observer = machine.reconciler.observer
+    while isinstance(seen := await observer.observe(KEY, machine.clock.now()), Pending):
+        await observer.heads.settle()
     assert seen is not None
     return seen
 

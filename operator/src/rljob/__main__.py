@@ -145,6 +145,7 @@ async def assemble(config: Config, accelerators: AcceleratorTable) -> AsyncItera
     try:
         yield Operator(config, metrics, lease, reconciler, resync)
     finally:
+        await reconciler.observer.heads.close()
         await ray.close()
         await cluster.close()
 

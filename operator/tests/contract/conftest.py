@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from contract.operator_process import Process
 from contract.place import NOWHERE, Place
 from doubles.fake import FakeCluster
 
@@ -20,7 +21,7 @@ from rljob.cluster.limiter import TokenBucket
 from rljob.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 KUBECONFIG = os.environ.get("RLJOB_TEST_KUBECONFIG", "")
 CRDS = Path(__file__).parents[3] / "crds"
@@ -59,6 +60,22 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
         await _request(cluster, "delete", NAMESPACE, name, None)
     finally:
         await cluster.close()
+
+
+@pytest.fixture
+async def start(place: Place, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Process]]]:
+    lease = f"lease-{uuid.uuid4().hex[:8]}"
+    started: list[Process] = []
+
+    async def start_one(**more: str) -> Process:
+        process = Process(place, tmp_path, 20_000 + (os.getpid() + len(started)) % 10_000, lease)
+        await process.start(**more)
+        started.append(process)
+        return process
+
+    yield start_one
+    for process in started:
+        await process.stop()
 
 
 async def _install_crds(cluster: KubeCluster) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import signal
-import sys
-import uuid
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import aiohttp
 import pytest
 from builders import small_spec
 from contract.conftest import KUBECONFIG
+from contract.operator_process import PATIENCE_SECONDS, Process, until
 
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.cluster.errors import Conflict
@@ -22,7 +17,7 @@ from rljob.cluster.kinds import LEASE, RAY_CLUSTER, RLJOB
 from rljob.render.labels import CLUSTER_GENERATION
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from contract.place import Place
 
@@ -31,78 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
     pytest.mark.parametrize("place", ["real"], indirect=True),
 ]
-PATIENCE_SECONDS = 120.0
 RSS_LIMIT_MIB = 128
-
-
-class Process:
-    """One operator process, limited to the test's namespace."""
-
-    def __init__(self, place: Place, folder: Path, port: int, lease: str) -> None:
-        self.place, self.folder, self.port, self.lease = place, folder, port, lease
-
-    async def start(self) -> None:
-        key = self.folder / "key"
-        key.write_bytes(b"k" * 32)
-        arguments = {
-            "--kubeconfig": KUBECONFIG,
-            "--token-key-file": str(key),
-            "--http-port": str(self.port),
-            "--lease-namespace": self.place.namespace,
-            "--lease-name": self.lease,
-            "--namespace": self.place.namespace,
-            "--resync-seconds": "5",
-        }
-        flat = [word for pair in arguments.items() for word in pair]
-        self.log = (self.folder / f"{self.port}.log").open("wb")
-        self.process = await asyncio.create_subprocess_exec(sys.executable, "-m", "rljob", *flat, stderr=self.log)
-
-    async def stop(self) -> int:
-        if self.process.returncode is None:
-            self.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            code = await self.process.wait()
-        self.log.close()
-        return code
-
-    async def probe(self, path: str) -> int:
-        try:
-            async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
-                return answer.status
-        except aiohttp.ClientError:
-            return 0
-
-    async def ready(self) -> bool:
-        return await self.probe("/readyz") == 200
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in Path(self.log.name).read_text().splitlines()]
-
-    def rss_mib(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-
-@pytest.fixture
-async def start(place: Place, tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[Process]]]:
-    lease = f"lease-{uuid.uuid4().hex[:8]}"
-    started: list[Process] = []
-
-    async def start_one() -> Process:
-        process = Process(place, tmp_path, 20_000 + (os.getpid() + len(started)) % 10_000, lease)
-        await process.start()
-        started.append(process)
-        return process
-
-    yield start_one
-    for process in started:
-        await process.stop()
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await condition():  # noqa: ASYNC110 - another process has no event for us
-            await asyncio.sleep(0.1)
 
 
 async def test_it_leads_stays_small_and_gives_the_lease_back(

@@ -37,6 +37,8 @@ async def settle(reconciler: Reconciler, limit: int = 1000) -> int:
     while rounds < limit:
         key = reconciler.queue.get_nowait()
         if key is None:
+            if await reconciler.observer.heads.settle():
+                continue
             return rounds
         try:
             rounds += await hold(reconciler, key)

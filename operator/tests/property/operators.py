@@ -245,6 +245,8 @@ class Operators:
     def _next(self, operator: Reconciler) -> Key | None:
         self.watch.pump()
         key = operator.queue.get_nowait()
+        if key is None and self.loop.run(operator.observer.heads.settle()):
+            key = operator.queue.get_nowait()
         return operator.queue.get_nowait() if key is None and self.watch.catch_up() else key
 
     def _round(self, operator: Reconciler, key: Key) -> bool:
@@ -258,7 +260,7 @@ class Operators:
             operator.queue.add_failed(key, pause)
         else:
             self.disturbed = False
-            self._stale += result is Result.STALE
+            self._stale += result in (Result.STALE, Result.ASKED)
         operator.queue.done(key)
         return True
 
@@ -296,6 +298,7 @@ class Operators:
                 TALLY["requests of an ex-leader that were refused"] += 1
             except CrashError:
                 return
+            await sleeper.operator.observer.heads.settle()
             work = asyncio.ensure_future(sleeper.operator.round(sleeper.key))
         work.cancel()
 

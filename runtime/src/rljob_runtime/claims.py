@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rljob_runtime.checkpoint import BEGUN_FILE, TRACKER_FILE, block_pending_moves, retire_unfinished_saves
-from rljob_runtime.contract import ExitCode, JobConfig
+from rljob_runtime.contract import ExitCode, JobConfig, parse_foreign_json
 from rljob_runtime.files import write_atomically
 from rljob_runtime.outcomes import FencedError, RefusedError
 
@@ -301,7 +301,7 @@ def _encode(owner: Owner) -> bytes:
 
 def _decode(data: bytes) -> Owner | None:
     try:
-        raw = json.loads(data)
+        raw = parse_foreign_json(data)
         return Owner(
             uid=str(raw["uid"]),
             attempt=int(raw["attempt"]),

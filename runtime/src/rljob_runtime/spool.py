@@ -27,6 +27,7 @@ from rljob_runtime.contract import (
     StartProgress,
     StopMode,
     StopRequest,
+    parse_foreign_json,
 )
 from rljob_runtime.files import file_named_in_errors, write_atomically
 
@@ -172,7 +173,7 @@ class Spool:
 def read_line(line: bytes) -> StepRecord | None:
     """Parse a line of steps.jsonl; return None if it is incomplete after a crash."""
     try:
-        raw = json.loads(line)
+        raw = parse_foreign_json(line)
         metrics = {key: float(value) for key, value in raw["metrics"].items()}
         return StepRecord(step=int(raw["step"]), time=float(raw["time"]), metrics=metrics)
     except (ValueError, KeyError, TypeError, AttributeError):

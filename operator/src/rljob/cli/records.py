@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rljob_runtime.contract import StepMetric
+from rljob_runtime.contract import StepMetric, parse_foreign_json
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def read_records(text: str, attempt: int) -> list[Record]:
     records = []
     for line in text.splitlines():
         try:
-            raw = json.loads(line)
+            raw = parse_foreign_json(line)
             metrics = {str(key): float(value) for key, value in raw["metrics"].items()}
             records.append(Record(attempt, int(raw["step"]), float(raw.get("time", math.nan)), metrics))
         except (ValueError, KeyError, TypeError, AttributeError):

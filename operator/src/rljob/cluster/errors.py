@@ -11,7 +11,8 @@
     │   └── Unavailable          no connection, 5xx
     │       └── OutcomeUnknown   a write was sent and its answer lost: it may have been applied
     └── RayError                 a Ray head pod
-        ├── HeadUnreachable      no connection or no answer in time: the head is starting or gone
+        ├── HeadUnreachable      no connection: the head is starting or gone
+        │   └── HeadSilent       no answer in time: each such request costs its whole timeout
         ├── HeadRefused          401, 403: the head of another cluster, or another key
         ├── HeadBusy             an answer that asks to retry later
         └── HeadNonsense         not an answer of Ray's job API or of our exporter
@@ -84,9 +85,13 @@ class RayError(OutsideError):
 
 
 class HeadUnreachable(RayError):  # noqa: N818
-    """There is no connection, or no answer in time."""
+    """There is no connection, or it ended before the answer was complete."""
 
     transient = True
+
+
+class HeadSilent(HeadUnreachable):
+    """There is no answer in time."""
 
 
 class HeadRefused(RayError):  # noqa: N818

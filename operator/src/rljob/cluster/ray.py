@@ -2,7 +2,8 @@
 
 Answers come from inside the user's pods and are not trusted: no redirects, at most 64 KiB, a short timeout, strict
 parsing. `control.observe` drops answers about another pod or submission. A starting head refuses connections and then
-answers "No available agent" for some seconds; both are normal and are distinguished from a rejection.
+answers "No available agent" for some seconds; both are normal and are distinguished from a rejection. Headers are
+bounded and nothing is decompressed, since a small answer could become a large one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from rljob.cluster.port import Fence, unfenced
 from rljob.core.observed import RayJob, RayJobState
 from rljob.core.requirements import Head
 from rljob.telemetry.log import Log, redact
-from rljob_runtime.contract import ContractError, Progress, StopMode, StopRequest, quoted
+from rljob_runtime.contract import (
+    ContractError,
+    ForeignJSONError,
+    Progress,
+    StopMode,
+    StopRequest,
+    parse_foreign_json,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
     from rljob.telemetry.metrics import Metrics
 
 ANSWER_BYTES = 64 * 1024
+HEADERS_MAX, HEADER_BYTES = 64, 2048
+"""Bounds of an answer's headers: Ray and our exporter send fewer than ten, of less than a hundred bytes each."""
 READ_SECONDS = 2.0
 SUBMIT_SECONDS = 10.0
 """Ray starts a supervisor actor before it answers the POST."""
@@ -54,9 +65,17 @@ class RayClient:
         self._key = key
         self._metrics = metrics
         self.fence: Fence = unfenced
-        # A pod's address is reached directly; proxies of the environment are for external traffic (trust_env stays
-        # off).
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, limit_per_host=4))
+        # The callers bound the requests under way (`control.head_poller`, `control.head_writes`): a limit here would
+        # let silent heads delay others. A pod's address is reached directly; proxies of the environment are for
+        # external traffic (trust_env stays off).
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=4),
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,
+            max_line_size=HEADER_BYTES,
+            max_field_size=HEADER_BYTES,
+            max_headers=HEADERS_MAX,
+        )
 
     async def close(self) -> None:
         """Close the connections."""
@@ -69,8 +88,8 @@ class RayClient:
         _expect_ok("progress", status, text)
         try:
             return Progress.from_json(text)
-        except (ContractError, UnicodeDecodeError) as error:
-            raise errors.HeadNonsense(f"progress: {error}") from error
+        except ContractError as error:
+            raise errors.HeadNonsense(f"progress: {redact(str(error), SAID_CHARACTERS)}") from error
 
     async def job(self, head: Head, submission_id: str) -> RayJob | None:
         """See `RayApi.job`."""
@@ -168,7 +187,7 @@ class RayClient:
                 return answer.status, await (read or _read_all)(answer.content)
         except TimeoutError as error:
             code = "timeout"
-            raise errors.HeadUnreachable(f"{call}: no answer within {seconds:g} s") from error
+            raise errors.HeadSilent(f"{call}: no answer within {seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise errors.HeadUnreachable(f"{call}: {type(error).__name__}") from error
         finally:
@@ -202,9 +221,11 @@ def _log_tail(end: bytes) -> str:
     if not text.startswith("{"):
         text = '{"logs": "' + text.partition("\\n")[2]
     try:
-        return str(json.loads(text)["logs"])[-LOG_TAIL_CHARACTERS:]
-    except (ValueError, KeyError, TypeError):
+        found = parse_foreign_json(text)
+    except ForeignJSONError:
         return ""
+    log = found.get("logs") if isinstance(found, dict) else None
+    return log[-LOG_TAIL_CHARACTERS:] if isinstance(log, str) else ""
 
 
 def _code(status: int) -> str:
@@ -237,17 +258,24 @@ def _said(text: bytes) -> str:
 
 def _parse_job(submission_id: str, text: bytes) -> RayJob:
     try:
-        raw = json.loads(text)
-        code = raw.get("driver_exit_code")
-        job = RayJob(
-            submission_id=str(raw["submission_id"]),
-            state=RayJobState(raw["status"]),
-            message=str(raw.get("message") or "")[-MESSAGE_CHARACTERS:],
-            driver_exit_code=code if isinstance(code, int) else None,
-        )
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        said = redact(f"{type(error).__name__}: {error}", SAID_CHARACTERS)
-        raise errors.HeadNonsense(f"job: {said}") from error
-    if job.submission_id != submission_id:
-        raise errors.HeadNonsense(f"job: asked for {submission_id}, got {quoted(job.submission_id)}")
-    return job
+        raw = parse_foreign_json(text, ANSWER_BYTES)
+    except ForeignJSONError as error:
+        raise errors.HeadNonsense(f"job: {error}") from error
+    if not isinstance(raw, dict):
+        raise errors.HeadNonsense(f"job: expected an object, got {type(raw).__name__}")
+    known, state = raw.get("submission_id"), raw.get("status")
+    code, message = raw.get("driver_exit_code"), raw.get("message")
+    if known != submission_id:
+        raise errors.HeadNonsense(f"job: asked for {submission_id}, got {_quoted(known)}")
+    if state not in list(RayJobState):
+        raise errors.HeadNonsense(f"job: status {_quoted(state)} is none of {', '.join(RayJobState)}")
+    return RayJob(
+        submission_id=submission_id,
+        state=RayJobState(state),
+        message=message[-MESSAGE_CHARACTERS:] if isinstance(message, str) else "",
+        driver_exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
+    )
+
+
+def _quoted(value: object) -> str:
+    return redact(quoted(value), SAID_CHARACTERS)

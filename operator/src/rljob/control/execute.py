@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from rljob.cluster import errors
@@ -19,6 +19,7 @@ from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB, SECRET, WAT
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
 from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
+from rljob.control.head_writes import HeadWrites
 from rljob.control.job_memory import JobMemories
 from rljob.control.store import Store
 from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
@@ -95,6 +96,7 @@ class Executor:
     key: TokenKey
     metrics: Metrics
     hooks: Hooks = Hooks()
+    head_writes: HeadWrites = field(default_factory=lambda: HeadWrites.of_workers(1))
 
     async def execute(self, observed: Observed, plan: Plan) -> bool:
         """Carry out a plan; report whether the world may have changed. Raise StaleError and errors of requests."""
@@ -154,10 +156,11 @@ class Executor:
             case ShortenGracePeriod():
                 await self._shorten(job, effect)
             case SubmitJob():
-                await self.ray.submit(effect)
+                with self.head_writes.under_way(job["metadata"]["namespace"]):
+                    await self.ray.submit(effect)
                 self.hooks.after_write("submit")
             case StopRun():
-                await self._stop(effect)
+                await self._stop(job, effect)
             case KeepEvidence(manifest):
                 await self._keep_evidence(manifest)
             case WriteAllocations(manifest):
@@ -176,10 +179,11 @@ class Executor:
             raise StaleError("another process changed the port blocks") from error
         self.hooks.after_write("ports")
 
-    async def _stop(self, run: StopRun) -> None:
+    async def _stop(self, job: Manifest, run: StopRun) -> None:
         """Request the stop; if the head does not answer, the deadline applies and the next round is not delayed."""
         try:
-            await self.ray.stop(run)
+            with self.head_writes.under_way(job["metadata"]["namespace"]):
+                await self.ray.stop(run)
         except errors.RayError as error:
             log.info("The request to stop did not reach the head", reason=error.reason, error=str(error))
         else:

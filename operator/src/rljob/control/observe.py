@@ -1,19 +1,22 @@
 """Gathers the `Observed` of one job: what watches deliver from the store, the rest by the requests that steps require.
 
-Requests run side by side. Those that depend on an answer, such as the pods that explain an end, follow.
+Requests to the API server run side by side. Those that depend on an answer, such as the pods that explain an end,
+follow. A head is asked first and outside the round (`head_poller`): without its answer, nothing else is requested.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import POD, RAY_CLUSTER
+from rljob.control.head_poller import Answer, HeadPoller
 from rljob.control.job_memory import JobMemories
 from rljob.control.pure_core import Core
-from rljob.control.requests import Requests
+from rljob.control.requests import Requests, question_of
 from rljob.control.store import Key, Store
 from rljob.control.store_reads import (
     clusters_of,
@@ -26,9 +29,21 @@ from rljob.control.store_reads import (
     write_seconds,
 )
 from rljob.core.attempts.recovery import Recalled
+from rljob.core.manifest_facts import is_deleted
 from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, Unseen
+from rljob.core.requirements import STOPS_HERE
 from rljob.core.watched import Watched
 from rljob.render.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
+
+
+class Pending(enum.Enum):
+    """The type of PENDING."""
+
+    PENDING = "pending"
+
+
+PENDING = Pending.PENDING
+"""The head is being asked, and the job's key is queued when it has answered, or has not."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +54,29 @@ class Observer:
     core: Core
     requests: Requests
     memories: JobMemories
+    heads: HeadPoller
     partial_seconds: float = PARTIAL_SECONDS
 
-    async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Return everything that can be seen of a job; None if it is gone."""
+    async def observe(self, key: Key, now: datetime) -> Observed | Pending | None:
+        """Return everything that can be seen of a job; None if it is gone, PENDING if its head is still to answer."""
         job = self.store.job(key)
         if job is None:
             return None
-        self._expect_visible(job)
         ask, memory, left = self.requests, self.memories.of(job), Recalled()
         uid, namespace, clusters = job["metadata"]["uid"], key.namespace, clusters_of(self.store, job)
         head_pod, former_heads = heads_of(self.store, job, clusters)
         watched = Watched(job, clusters, head_pod, now)
         required = self.core.required(watched)
+        if required != STOPS_HERE or not is_deleted(job):
+            # The deletion of a job needs nothing that could be out of sight.
+            self._expect_visible(job)
+        if (question := question_of(required, job)) is None:
+            self.heads.drop(key)
+            answer = Answer()
+        elif (asked := self.heads.take(key, question)) is None:
+            return PENDING
+        else:
+            answer = asked
         latest: Manifest | Unseen | None = UNSEEN
         if required.recall:
             found = await ask.recall(job)
@@ -68,11 +93,10 @@ class Observer:
             code = start(ask.get(required.code_name, namespace))
             code_copy = start(ask.get(required.code_copy_name, namespace))
             initializers = start(ask.initializers(required.initializer_names, namespace))
-            head = start(ask.head(required, job, now))
             nodes = start(ask.node_list(required))
             allocations = start(ask.allocations(required, uid))
             pod_group_api = start(ask.pod_group_api(required))
-        (progress, ray_job), seen_pods = head.result(), pods.result()
+        progress, ray_job, seen_pods = answer.progress, answer.ray_job, pods.result()
         unexplained = self.core.needs_evidence(progress, ray_job, watched.status)
         if unexplained and isinstance(seen_pods, Unseen):
             # KubeRay soon replaces a pod that failed, so the pods are listed together with the end that they explain.

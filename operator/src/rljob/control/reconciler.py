@@ -20,10 +20,12 @@ from rljob.control.admission_order import Line
 from rljob.control.clock import Clock
 from rljob.control.event_lists import EventLists
 from rljob.control.execute import Executor, Hooks, StaleError
+from rljob.control.head_poller import HeadPoller
+from rljob.control.head_writes import HeadWrites
 from rljob.control.job_memory import JobMemories
 from rljob.control.node_cache import NodeCache
 from rljob.control.node_looks import NodeLooks
-from rljob.control.observe import Observer
+from rljob.control.observe import Observer, Pending
 from rljob.control.pod_group_api import PodGroups
 from rljob.control.pod_lists import PodLists
 from rljob.control.pure_core import Core
@@ -69,6 +71,8 @@ class Result(enum.StrEnum):
     """The job does not exist any more."""
     RESTING = "resting"
     """Delayed: the job did not settle for many rounds, and the events of its own writes must not bring it back."""
+    ASKED = "asked"
+    """The job's head is being asked; its answer brings the job back."""
     LINED_UP = "lined_up"
     """A new job is valid and waits for its turn to begin."""
 
@@ -121,7 +125,8 @@ class Reconciler:
         for watch in WATCHED:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)
-        executor = Executor(cluster, ray, store, memories, recorder, key, metrics, hooks or Hooks())
+        writes = HeadWrites.of_workers(workers)
+        executor = Executor(cluster, ray, store, memories, recorder, key, metrics, hooks or Hooks(), writes)
         requests = Requests(
             cluster,
             ray,
@@ -135,7 +140,8 @@ class Reconciler:
             PodGroups(cluster, store, clock.monotonic),
             port_pool or PortPool(),
         )
-        observer = Observer(store, core, requests, memories, partial_seconds)
+        heads = HeadPoller(lambda question: requests.head(question, clock.now), queue.add, clock.monotonic)
+        observer = Observer(store, core, requests, memories, heads, partial_seconds)
         made = cls(cluster, observer, executor, store, queue, memories, core, clock, metrics, Ledger(metrics), line)
         metrics.before_exposition = made.account
         return made
@@ -202,6 +208,9 @@ class Reconciler:
             return Result.LINED_UP
         result, after = await self._round(key)
         self.metrics.reconciles.labels(result).inc()
+        if result is Result.ASKED:
+            # Neither progress nor a failure: streaks and backoff stay as they are.
+            return result
         if result in (Result.SETTLED, Result.GONE) or after is not None:
             self._streaks.pop(key, None)
             self._resting_until.pop(key, None)
@@ -259,6 +268,7 @@ class Reconciler:
         uids = self.store.uids(RLJOB)
         self.memories.keep_only(uids)
         self.ledger.keep_only(uids)
+        self.observer.heads.keep_only(set(self.store.job_keys()))
 
     def _note(self, job: Manifest, context: Context | None = None) -> None:
         if is_ours(job):
@@ -270,6 +280,8 @@ class Reconciler:
         observed = await self.observer.observe(key, self.clock.now())
         if observed is None:
             return Result.GONE, None
+        if isinstance(observed, Pending):
+            return Result.ASKED, None
         now = self.clock.now()
         launcher, accelerators = self.core.launcher, self.core.accelerators
         derived = self.memories.of(observed.job).derived(observed)

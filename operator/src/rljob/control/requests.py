@@ -8,18 +8,19 @@ place for the real and the fake adapter.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from rljob.cluster.errors import NotFound
+from rljob.cluster.errors import HeadSilent, NotFound, OutsideError
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid, interned
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.event_lists import EventLists
+from rljob.control.head_poller import Answer, Question
 from rljob.control.job_memory import Holding, JobMemories
 from rljob.control.node_cache import NodeCache
 from rljob.control.node_looks import KEEP_SECONDS, NodeLooks
@@ -45,7 +46,7 @@ from rljob_runtime.contract import Phase, Progress
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from rljob.core.requirements import Evidence, Head, Requirements
+    from rljob.core.requirements import Evidence, Requirements
 
 PODS_LIMIT = 500
 """Enough to explain why a cluster of 64 nodes does not start: the diagnosis needs samples, not all pods."""
@@ -246,37 +247,45 @@ class Requests:
             return UNSEEN
         return await seen("log", lambda: self.cluster.log_tail(namespace, source.pod, source.container, LOG_LINES))
 
-    async def head(
-        self, required: Requirements, job: Manifest, now: datetime
-    ) -> tuple[Progress | Unseen, RayJob | Unseen | None]:
+    async def head(self, question: Question, now: Callable[[], datetime]) -> Answer:
         """Ask the exporter, and the job API only if a question is left."""
-        head, submission_id = required.head, required.ray_job_id
-        if head is None:
-            return UNSEEN, UNSEEN
+        head, submission_id = question.head, question.submission_id
         progress: Progress | Unseen = UNSEEN
-        if required.progress:
-            progress = _about(await seen("progress", lambda: self.ray.progress(head)), head, job)
-        if submission_id is None or (required.progress and not self.core.needs_ray_job(progress, now)):
-            return progress, UNSEEN
-        return progress, await seen("ray job", lambda: self.ray.job(head, submission_id))
+        failures: list[OutsideError] = []
+        if question.progress:
+            progress = _about(await seen("progress", lambda: self.ray.progress(head), failures.append), question)
+        ray_job: RayJob | Unseen | None = UNSEEN
+        if submission_id is not None and not (question.progress and not self.core.needs_ray_job(progress, now())):
+            ray_job = await seen("ray job", lambda: self.ray.job(head, submission_id), failures.append)
+        silent = isinstance(progress, Unseen) and isinstance(ray_job, Unseen)
+        return Answer(progress, ray_job, silent and any(isinstance(error, HeadSilent) for error in failures))
 
 
-def _about(progress: Progress | Unseen, head: Head, job: Manifest) -> Progress | Unseen:
+def question_of(required: Requirements, job: Manifest) -> Question | None:
+    """Return what is asked of the head; None if nothing is."""
+    if required.head is None:
+        return None
+    intent = intent_of(job)
+    submission_id, attempt = intent.get("submissionId"), intent.get("attempt", 0)
+    return Question(required.head, required.ray_job_id, required.progress, submission_id, attempt)
+
+
+def _about(progress: Progress | Unseen, question: Question) -> Progress | Unseen:
     """Drop an answer about another pod or submission; a head that has seen no attempt names none."""
     if isinstance(progress, Unseen):
         return UNSEEN
-    intent = intent_of(job)
-    submissions = ("", intent.get("submissionId", progress.submission_id))
-    if progress.pod_uid == head.pod_uid and progress.submission_id in submissions:
+    pod_uid, intended = question.head.pod_uid, question.intended_submission_id
+    submissions = ("", progress.submission_id if intended is None else intended)
+    if progress.pod_uid == pod_uid and progress.submission_id in submissions:
         return progress
-    if progress.pod_uid == head.pod_uid and progress.attempt < intent.get("attempt", 0):
+    if progress.pod_uid == pod_uid and progress.attempt < question.intended_attempt:
         # The pod still reports the attempt before: it answers, and of this one there is nothing to report yet.
         return Progress(pod_uid=progress.pod_uid, phase=Phase.IDLE)
     log.warning(
         "Ignored an exporter response for another pod or submission",
         pod_uid=progress.pod_uid,
         submission_id=progress.submission_id,
-        wanted_pod_uid=head.pod_uid,
+        wanted_pod_uid=pod_uid,
     )
     return UNSEEN
 

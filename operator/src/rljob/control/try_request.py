@@ -13,10 +13,13 @@ log = Log(__name__)
 T = TypeVar("T")
 
 
-async def seen(what: str, ask: Callable[[], Awaitable[T]]) -> T | Unseen:
-    """Return the answer, or UNSEEN if the request failed, which is logged."""
+async def seen(
+    what: str, ask: Callable[[], Awaitable[T]], failed: Callable[[OutsideError], None] = lambda _: None
+) -> T | Unseen:
+    """Return the answer, or UNSEEN if the request failed, which is logged and told to `failed`."""
     try:
         return await ask()
     except OutsideError as error:
+        failed(error)
         log.info("Could not be observed", what=what, reason=error.reason, error=str(error))
         return UNSEEN

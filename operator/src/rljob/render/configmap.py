@@ -11,7 +11,6 @@ write per job.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,7 @@ from rljob.render.podgroup import Gang, build_pod_group, stated_gang
 from rljob.render.ports import PortBlock
 from rljob.render.raycluster import build_raycluster
 from rljob.render.stopping import cluster_files
-from rljob_runtime.contract import JobConfig
+from rljob_runtime.contract import JobConfig, parse_foreign_json
 
 SPEC_KEY = "spec.json"
 RECIPES_KEY = "recipes.json"
@@ -148,7 +147,7 @@ def read_snapshot(manifest: Any, accelerators: AcceleratorTable) -> Snapshot:  #
             _without_removed(found["template"]),
             tuple(found["unset"]),
         )
-        for found in json.loads(manifest["data"][RECIPES_KEY])
+        for found in parse_foreign_json(manifest["data"][RECIPES_KEY])
     )
     # It contains every default, including those of fields that this version does not have.
     spec = RLJobSpec.model_validate_json(manifest["data"][SPEC_KEY], extra="ignore", context=accelerators)
@@ -165,14 +164,14 @@ def _without_removed(document: dict[str, Any]) -> dict[str, Any]:
 
 def read_raycluster(manifest: Any) -> dict[str, Any]:  # noqa: ANN401 - a manifest
     """Read the frozen RayCluster."""
-    result: dict[str, Any] = json.loads(manifest["data"][RAYCLUSTER_KEY])
+    result: dict[str, Any] = parse_foreign_json(manifest["data"][RAYCLUSTER_KEY])
     return result
 
 
 def read_pod_group(manifest: Any) -> dict[str, Any] | None:  # noqa: ANN401 - a manifest
     """Read the frozen PodGroup; None if this generation has none."""
     text = manifest["data"].get(POD_GROUP_KEY)
-    result: dict[str, Any] | None = None if text is None else json.loads(text)
+    result: dict[str, Any] | None = None if text is None else parse_foreign_json(text)
     return result
 
 

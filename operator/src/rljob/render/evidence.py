@@ -14,6 +14,7 @@ from typing import Any
 from rljob.render import labels, names
 from rljob.render.metadata import child_metadata
 from rljob.render.names import JobIdentity
+from rljob_runtime.contract import ForeignJSONError, parse_foreign_json
 
 ATTEMPTS_KEPT = 10
 BYTES_MAX = 64 * 1024
@@ -37,8 +38,8 @@ def entries(found: Mapping[str, Any]) -> Iterator[object]:
     """Return the records in the attempts' order; entries that are not JSON are ignored."""
     data = found.get("data") or {}
     for key in sorted((key for key in data if _number(key)), key=_number):
-        with suppress(json.JSONDecodeError):
-            yield json.loads(data[key])
+        with suppress(ForeignJSONError):
+            yield parse_foreign_json(data[key])
 
 
 def build_evidence(

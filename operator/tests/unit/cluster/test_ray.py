@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from aiohttp import web
 from servers import Answer, Server, says, says_text
 
 from rljob.cluster import errors, ray
-from rljob.cluster.ray import ANSWER_BYTES, LOG_TAIL_CHARACTERS, RayClient
+from rljob.cluster.ray import ANSWER_BYTES, HEADER_BYTES, HEADERS_MAX, LOG_TAIL_CHARACTERS, RayClient
 from rljob.cluster.token import TokenKey
 from rljob.core.observed import RayJobState
 from rljob.core.plan import StopRun, SubmitJob
@@ -149,6 +150,62 @@ async def test_what_is_not_progress_is_an_error(world: World, answer: Answer, ex
     with pytest.raises(expected):
         await world.client.progress(world.head)
     assert len(world.server.asked) == 1
+
+
+NOT_JSON = ("[" * 60_000, '{"a":' * 10_000, "1" + "0" * 400, "9" * 5000, "1e999", "NaN", '{"a":1,"a":2}')
+"""Texts that `json.loads` reads as what fails later, or fails to read with an error of another kind."""
+
+
+@pytest.mark.parametrize("field", ["", "step", "reward", "driver_exit_code", "message", "submission_id", "status"])
+@pytest.mark.parametrize("text", NOT_JSON, ids=range(len(NOT_JSON)))
+async def test_every_answer_that_cannot_be_parsed_is_nonsense(world: World, text: str, field: str) -> None:
+    known = '"podUid": "p1", "phase": "Idle", "submission_id": "c1-1", "status": "RUNNING"'
+    world.server.answer = says_text(200, f'{{{known}, "{field}": {text}}}' if field else text)
+    with pytest.raises(errors.HeadNonsense) as progress:
+        await world.client.progress(world.head)
+    with pytest.raises(errors.HeadNonsense) as found:
+        await world.client.job(world.head, "c1-1")
+    assert len(str(progress.value)) < 300
+    assert len(str(found.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["[" * 16_000, '{"logs": ' + "[" * 5000, '{"logs": 1' + "0" * 5000 + "}", "[]", "{}"])
+async def test_the_end_of_a_log_that_cannot_be_parsed_is_no_log(world: World, text: str) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=text) if request.path.endswith("/logs") else web.json_response(job("FAILED"))
+
+    world.server.answer = answer
+    found = await world.client.job(world.head, "c1-1")
+    assert found is not None
+    assert (found.state, found.log_tail) == (RayJobState.FAILED, "")
+
+
+async def test_half_of_a_surrogate_pair_becomes_text_that_a_status_can_hold(world: World) -> None:
+    world.server.answer = says_text(200, json.dumps(job("RUNNING", message="cut \ud83d")))
+    found = await world.client.job(world.head, "c1-1")
+    assert found is not None
+    assert found.message.encode() == b"cut \\ud83d"
+
+
+async def test_an_answer_is_not_decompressed(world: World) -> None:
+    bomb = gzip.compress(b" " * (1 << 24))
+    assert len(bomb) < ANSWER_BYTES
+    world.server.answer = lambda _: _answered(web.Response(body=bomb, headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(errors.HeadNonsense, match="UTF-8"):
+        await world.client.progress(world.head)
+    assert world.server.asked[0][2]["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize(("count", "size"), [(HEADERS_MAX + 1, 1), (1, HEADER_BYTES + 1)])
+async def test_headers_are_bounded_in_number_and_size(world: World, count: int, size: int) -> None:
+    headers = {f"x-{number}": "x" * size for number in range(count)}
+    world.server.answer = says_text(200, "{}", **headers)
+    with pytest.raises(errors.HeadUnreachable):
+        await world.client.progress(world.head)
+
+
+async def _answered(answer: web.Response) -> web.Response:
+    return answer
 
 
 async def test_a_head_that_is_not_there_or_hangs_is_unreachable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from doubles.fake import FakeCluster, fail_calls, fail_write
+from doubles.fake_ray import FakeHead, FakeRay
 from doubles.simulate import CrashError, UnsettledError, live, settle
-from machine import KEY, Machine, cluster_of, rljob
+from machine import KEY, Machine, cluster_of, rljob, submission
 
 from rljob.cluster.errors import ClusterError, Conflict, Forbidden, OutcomeUnknown, RateLimited, Unavailable
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB
+from rljob.control.head_poller import PER_NAMESPACE
 from rljob.control.reconciler import ROUNDS_IN_A_ROW, Result
 from rljob.control.worker import ROUNDS_IN_A_TURN, attempt, hold, work
 from rljob.core.plan import CreateObject, Plan
+from rljob.core.requirements import NOTHING, Head, Requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rljob.core.observed import Observed
+    from rljob.core.watched import Watched
 
 
 def one_cluster(seen: Observed) -> Plan:
@@ -245,3 +250,57 @@ async def test_a_job_that_never_stops_writing_leaves_room_for_others(machine: Ma
     assert await hold(machine.reconciler, key) == ROUNDS_IN_A_TURN
     machine.reconciler.queue.done(key)
     assert len(machine.reconciler.queue) == 1
+
+
+class SilentRay(FakeRay):
+    """Heads that accept every request and answer none until the test ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = asyncio.Event()
+
+    async def _reach(self, wanted: Head) -> FakeHead:
+        if wanted.job_uid.startswith("silent"):
+            await self.ended.wait()
+        return await super()._reach(wanted)
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["that are polled", "that are sent a submission"])
+async def test_silent_heads_of_one_namespace_never_hold_all_workers(*, writes: bool) -> None:
+    """With as many silent heads as there are workers, or with many more, another job gets its rounds."""
+    machine, workers = Machine(), 8
+    machine.ray = SilentRay()
+    machine.build()
+    for number in range(10 * workers):
+        metadata = {"namespace": "silent", "name": f"job-{number}"}
+        begun = {"metadata": metadata, "status": {"intent": {"clusterName": "c1"}}}
+        machine.cluster.put(rljob() | begun, uid=f"silent-{number}")
+    rounds: Counter[str] = Counter()
+
+    def required(watched: Watched) -> Requirements:
+        head = Head("10.0.0.1", "p1", watched.job.uid, "c1")
+        return Requirements(head=head, progress=True) if watched.job.namespace == "silent" and not writes else NOTHING
+
+    def decide(seen: Observed) -> Plan:
+        rounds[seen.job["metadata"]["namespace"]] += 1
+        if seen.job["metadata"]["namespace"] == "silent":
+            return Plan(effects=(submission(seen.job),))
+        return Plan(status={"message": str(rounds[KEY.namespace])})
+
+    machine.required, machine.decide = required, decide
+    reconciler = machine.build(workers=workers)
+    await machine.start()
+    working = asyncio.create_task(work(reconciler, workers))
+    async with asyncio.timeout(20):
+        # No time passes, so none of the silent requests ends; every round of the other job is one beside them.
+        while rounds[KEY.namespace] < ROUNDS_IN_A_ROW - 1:
+            await asyncio.sleep(0)
+            assert len(reconciler.observer.heads) <= PER_NAMESPACE
+    held = reconciler.metrics.registry.get_sample_value("rljob_operator_active_workers")
+    assert held is not None
+    assert held <= 1 + (workers // 4 if writes else 0)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    machine.ray.ended.set()
+    await reconciler.observer.heads.close()

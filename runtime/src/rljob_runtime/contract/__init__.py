@@ -7,7 +7,7 @@ with unknown fields are rejected: an image and an operator that disagree must sa
 (progress, an outcome) may contain fields that the reader does not know.
 """
 
-from rljob_runtime.contract.codec import ContractError, legible, quoted
+from rljob_runtime.contract.codec import ContractError, quoted
 from rljob_runtime.contract.command import (
     CheckpointFence,
     CheckpointLayout,
@@ -20,6 +20,8 @@ from rljob_runtime.contract.command import (
     ProgressSource,
 )
 from rljob_runtime.contract.exit_codes import ExitCode, Outcome
+from rljob_runtime.contract.foreign_json import ForeignJSONError, legible
+from rljob_runtime.contract.foreign_json import parse as parse_foreign_json
 from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
     RUNTIME_VERSION,
@@ -81,6 +83,7 @@ __all__ = [
     "ContractError",
     "CoreBinding",
     "ExitCode",
+    "ForeignJSONError",
     "JobConfig",
     "LogRule",
     "MinimumVersion",
@@ -110,5 +113,6 @@ __all__ = [
     "exporter_port",
     "head_paths",
     "legible",
+    "parse_foreign_json",
     "quoted",
 ]

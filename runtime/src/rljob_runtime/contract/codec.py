@@ -17,10 +17,14 @@ import types
 import typing
 from typing import Any, TypeVar
 
+from rljob_runtime.contract.foreign_json import ForeignJSONError, legible, parse
+
 T = TypeVar("T")
 _SPARSE = "sparse"
 QUOTED_CHARACTERS = 100
 """Characters of a foreign text that an error message quotes."""
+INTEGER_BITS = 64
+"""A larger integer is not written out: Python refuses that from 4,300 digits on (sys.get_int_max_str_digits)."""
 UNKNOWN_SHOWN = 8
 """Unknown keys that an error message lists."""
 
@@ -43,14 +47,9 @@ def added(default: T) -> T:
     return dataclasses.field(default=default, metadata={_SPARSE: True})
 
 
-def legible(text: str) -> str:
-    """Escape characters that UTF-8 cannot encode, such as half of a surrogate pair where a library truncated a text."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def quoted(value: object) -> str:
-    """Return a foreign value for an error message: the start of a text, only the type of a list or an object."""
-    if isinstance(value, (dict, list)):
+    """Return a foreign value for an error message: the start of a text, only the type of what may be long."""
+    if isinstance(value, (dict, list)) or (isinstance(value, int) and value.bit_length() > INTEGER_BITS):
         return type(value).__name__
     text = repr(value[: QUOTED_CHARACTERS + 1] if isinstance(value, str) else value)
     return text if len(text) <= QUOTED_CHARACTERS + 2 else f"{text[:QUOTED_CHARACTERS]}…"
@@ -85,8 +84,8 @@ def dumps(value: object) -> bytes:
 def loads(kind: type[T], data: bytes | str, *, strict: bool = True) -> T:
     """Read one document. Raises ContractError with the path of the first violation; unknown keys count if `strict`."""
     try:
-        raw = json.loads(data)
-    except ValueError as error:
+        raw = parse(data)
+    except ForeignJSONError as error:
         raise ContractError(f"{kind.__name__}: not JSON: {error}") from error
     return _decode(kind, raw, kind.__name__, strict)  # type: ignore[no-any-return]
 

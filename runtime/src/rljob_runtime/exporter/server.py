@@ -10,6 +10,7 @@ import hmac
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from rljob_runtime.contract import (
     ContractError,
@@ -29,6 +31,7 @@ from rljob_runtime.contract import (
     exporter_port,
     head_paths,
 )
+from rljob_runtime.exporter.connections import Connections
 from rljob_runtime.exporter.exposition import CONTENT_TYPE
 from rljob_runtime.exporter.scrape import Scrape
 from rljob_runtime.spool import Spool
@@ -72,10 +75,23 @@ class Handler(BaseHTTPRequestHandler):
     """Common base of both servers' handlers."""
 
     exporter: Exporter
+    server: Server
     protocol_version = "HTTP/1.1"
     server_version = "rljob-exporter"
     sys_version = ""
     timeout = IO_TIMEOUT_SECONDS
+
+    def handle_one_request(self) -> None:
+        """Wait for a request and answer it."""
+        self.server.connections.rest(self.request)
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Read the rest of a request after its first line."""
+        arrived = super().parse_request()
+        if arrived:
+            self.server.connections.answer(self.request)
+        return arrived
 
     def answer(self, status: HTTPStatus, body: str | bytes, content_type: str = "application/json") -> None:
         """Send a complete response."""
@@ -162,13 +178,44 @@ class ApiHandler(Handler):
 
 
 class Server(ThreadingHTTPServer):
-    """Uses one thread per connection. The threads do not keep the process alive."""
+    """Uses one thread per connection, of which `Connections` admits few. They do not keep the process alive."""
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 1024
     """When a cluster is deleted, the hooks of all pods connect at once. The kernel may apply a lower limit
     (somaxconn)."""
+
+    def __init__(self, address: tuple[str, int], handler: type[Handler]) -> None:
+        self.connections = Connections()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base's signature
+        """Start a thread for a connection that is admitted, and close any other."""
+        if not self.connections.admit(request, client_address[0]):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no further thread can be started
+            self.connections.leave(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        """Serve a connection until it ends."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connections.leave(request)
+
+    def service_actions(self) -> None:
+        """Close what idles, twice a second."""
+        self.connections.expire()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        """Print the traceback of a bug; that a client is gone is none, and clients must not fill the log."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 def make_server(handler: type[Handler], exporter: Exporter, address: tuple[str, int]) -> Server:

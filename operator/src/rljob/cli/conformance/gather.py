@@ -17,6 +17,7 @@ from rljob.cli.conformance.run_judges import names_of
 from rljob.cli.errors import UsageError
 from rljob.core.observed import Manifest
 from rljob.render import labels
+from rljob_runtime.contract import parse_foreign_json
 
 OPERATOR = "app.kubernetes.io/part-of=rljob,app.kubernetes.io/component=operator"
 """Labels of the chart: charts/rljob-operator/templates/_helpers.tpl."""
@@ -98,7 +99,7 @@ def _look(container: Container, place: kubectl.Place, *words: str) -> dict[str, 
     script = (resources.files(__package__) / "in_pod.py").read_text(encoding="utf-8")
     command = ["exec", container.pod, "--container", container.name, "--", "python", "-c", script, *words]
     try:
-        found: dict[str, Any] = json.loads(kubectl.run(command, place, seconds=EXEC_SECONDS).splitlines()[-1])
+        found: dict[str, Any] = parse_foreign_json(kubectl.run(command, place, seconds=EXEC_SECONDS).splitlines()[-1])
     except (ValueError, IndexError) as error:
         raise UsageError(f"pod {container.pod}: the answer of python is not JSON ({error})") from error
     return found

@@ -19,7 +19,7 @@ from rljob.cli.errors import UsageError
 from rljob.cli.records import Record
 from rljob.cli.report.plots import VALIDATION
 from rljob.cli.usage import JOBS_SCRAPE
-from rljob_runtime.contract import StepMetric
+from rljob_runtime.contract import StepMetric, parse_foreign_json
 
 TIMEOUT_SECONDS = 60.0
 MAX_BYTES = 64 << 20
@@ -85,7 +85,7 @@ class Server:
             raise UsageError(f"--prometheus {self.url}: use an address such as http://localhost:9090")
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - the scheme is checked
-                found = json.loads(answer.read(MAX_BYTES))
+                found = parse_foreign_json(answer.read(MAX_BYTES), MAX_BYTES)
         except urllib.error.HTTPError as error:
             said = error.read(2000).decode(errors="replace")
             raise UsageError(

@@ -9,7 +9,6 @@ do in the plug-in.
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from typing import Any
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.scheduled import placed_time
 from rljob.render import labels
+from rljob_runtime.contract import parse_foreign_json
 
 DEVICE_INFO_NAMESPACE = "kube-system"
 DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"
@@ -236,9 +236,9 @@ def _read_device_info(manifest: Mapping[str, Any]) -> tuple[DeviceFault, ...] | 
     """Parse the plug-in's ConfigMap; content in another format is ignored."""
     data = manifest.get("data") or {}
     try:
-        devices = json.loads(data.get("DeviceInfoCfg", "{}")).get("DeviceInfo", {}).get("DeviceList", {})
+        devices = parse_foreign_json(data.get("DeviceInfoCfg", "{}")).get("DeviceInfo", {}).get("DeviceList", {})
         faults = [fault for key in sorted(devices) for fault in _listed_faults(key, devices)]
-        faults += _switch_faults(json.loads(data.get("SwitchInfoCfg") or "{}"))
+        faults += _switch_faults(parse_foreign_json(data.get("SwitchInfoCfg") or "{}"))
         faults += [DeviceFault(name, "ManuallySeparateNPU") for name in _names(data.get("ManuallySeparateNPU"))]
     except (ValueError, TypeError, AttributeError):
         return None
@@ -251,7 +251,7 @@ def _read_device_info(manifest: Mapping[str, Any]) -> tuple[DeviceFault, ...] | 
 
 def _listed_faults(key: str, devices: Mapping[str, Any]) -> Iterator[DeviceFault]:
     if key.endswith("-Fault"):
-        for entry in json.loads(devices[key] or "[]"):
+        for entry in parse_foreign_json(devices[key] or "[]"):
             level = entry.get("fault_handling") or entry.get("fault_level")
             yield DeviceFault(str(entry.get("npu_name", "")), _class(level), str(entry.get("fault_code", "")))
     elif key.endswith("-NetworkUnhealthy"):

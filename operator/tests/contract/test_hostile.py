@@ -1,0 +1,236 @@
+"""One real operator process under heads that harm it as far as they can: silent, endless, deep, out of range.
+
+KubeRay makes the pods. No node takes them: the test plays the kubelet, and says that the heads listen on addresses of
+this machine, where it answers in their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builders import group, small_spec
+from contract.conftest import KUBECONFIG
+from contract.operator_process import until
+
+from rljob.api.v1alpha1 import API_VERSION
+from rljob.cluster.errors import Conflict, NotFound
+from rljob.cluster.kinds import LEASE, POD, RAY_CLUSTER, RLJOB
+from rljob.cluster.kube import KubeCluster, _Call
+from rljob.render import labels
+from rljob.render.ports import DASHBOARD_PORT
+from rljob_runtime.contract import Port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from contract.operator_process import Process
+    from contract.place import Place
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
+    pytest.mark.parametrize("place", ["real"], indirect=True),
+]
+MEMORY_MIB = 512
+"""The limit of the operator's container (charts/rljob-operator/values.yaml)."""
+WORKERS = 4
+SILENT_HEADS = 4 * WORKERS
+NOWHERE = {"nodeSelector": {"rljob.dev/contract-test": "nowhere"}}
+
+ANSWERS: dict[str, bytes | None] = {
+    "silent": None,
+    "nested": b"[" * 60_000,
+    "nested-objects": b'{"podUid":' * 6_000,
+    "huge-number": b'{"podUid": "p", "phase": "Training", "step": 1' + b"0" * 400 + b"}",
+    "infinite": b'{"podUid": "p", "phase": "Training", "reward": 1e999, "observedTime": -1e999}',
+    "slow-pattern": b'{"phase": "' + b"a-" * 32_000 + b'"}',
+    "slow-secret": b'{"podUid": "p", "phase": "' + b"token=" * 10_000 + b'"}',
+    "surrogates": b'{"submission_id": "\\ud800", "status": "\\udfff", "podUid": "\\ud800", "phase": "Idle"}',
+}
+"""What the heads of a kind answer to every request; None: nothing, ever."""
+TURNCOAT = "turncoat"
+"""A head that takes a submission as Ray does, and answers as `nested` from then on."""
+
+
+class Heads:
+    """A server for each kind of head, on an address of its own."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, int] = dict.fromkeys((*ANSWERS, TURNCOAT), 0)
+        self._told: list[str] = []
+        self._writers: list[asyncio.StreamWriter] = []
+        place = os.getpid() % 60_000
+        self.addresses = {
+            kind: f"127.{10 + number}.{place // 250}.{place % 250 + 1}" for number, kind in enumerate(self.asked)
+        }
+
+    @contextlib.asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._close)
+            for kind, address in self.addresses.items():
+                for port in (DASHBOARD_PORT, Port.API.value):
+                    server = await asyncio.start_server(self._answer(kind), address, port)
+                    stack.callback(server.close)
+            yield
+
+    def _answer(self, kind: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._writers.append(writer)
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                while True:
+                    request = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0]
+                    self.asked[kind] += 1
+                    status, body = self._as_ray(request) if kind == TURNCOAT else ("200 OK", ANSWERS[kind])
+                    if body is None:
+                        await reader.read()
+                        break
+                    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                    writer.write(head.encode() + body)
+                    await writer.drain()
+                    if request.startswith(b"POST"):
+                        # Its body is not read.
+                        break
+            writer.close()
+
+        return answer
+
+    def _as_ray(self, request: bytes) -> tuple[str, bytes | None]:
+        """Return the answers of a head that knows no submission, takes one and shows it running once."""
+        method, path, _ = request.decode().split()
+        if "/api/jobs/" not in path or len(self._told) > 1:
+            return "200 OK", ANSWERS["nested"]
+        if method == "GET" and not self._told:
+            return "404 Not Found", b"{}"
+        self._told.append(path)
+        told = {"submission_id": path.rpartition("/")[2], "status": "RUNNING"}
+        return "200 OK", json.dumps(told).encode()
+
+    async def _close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+class Kubelet:
+    """Says of every pod of the namespace that it runs, at the address of its job's kind of head."""
+
+    def __init__(self, place: Place, heads: Heads) -> None:
+        assert isinstance(place.cluster, KubeCluster)
+        self.place, self.heads, self.api = place, heads, place.cluster
+
+    async def run(self) -> None:
+        while True:
+            for pod in (await self.api.list(POD, self.place.namespace)).items:
+                if not (pod.get("status") or {}).get("podIP"):
+                    with contextlib.suppress(Conflict, NotFound):
+                        await self._say(pod)
+            await asyncio.sleep(0.2)
+
+    async def _say(self, pod: Any) -> None:  # noqa: ANN401 - a manifest
+        address = self.heads.addresses.get(kind_of_job(pod["metadata"]["labels"][labels.JOB]))
+        if address is None:
+            return
+        told = [*pod["status"].get("conditions", ()), {"type": "Ready", "status": "True"}]
+        status = {**pod["status"], "phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+        path = POD.path(self.place.namespace, pod["metadata"]["name"], "status")
+        await self.api._request(_Call("update", POD, path, body={**pod, "status": {**status, "conditions": told}}))
+
+
+def kind_of_job(name: str) -> str:
+    return name.rpartition("-")[0]
+
+
+def rljob(place: Place, name: str, **spec: object) -> dict[str, Any]:
+    metadata = {"namespace": place.namespace, "name": name}
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    template = NOWHERE | {"volumes": [volume], "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    saved = {"checkpoint": {"path": f"/data/{name}", "everySteps": 10}}
+    full = small_spec(group({"template": template}) | {"head": {"template": NOWHERE}} | saved) | spec
+    return {"apiVersion": API_VERSION, "kind": "RLJob", "metadata": metadata, "spec": full}
+
+
+def hostile_jobs(place: Place) -> Iterator[dict[str, Any]]:
+    for kind in (*ANSWERS, TURNCOAT):
+        for number in range(SILENT_HEADS if kind == "silent" else 1):
+            # The finalizer holds the deletion until the run has saved, or the user forces it.
+            yield rljob(place, f"{kind}-{number}", stop={"requireCheckpoint": True})
+
+
+async def test_hostile_heads_harm_neither_the_operator_nor_a_job_that_behaves(
+    place: Place, start: Callable[..., Awaitable[Process]]
+) -> None:
+    heads = Heads()
+    async with heads.serve(), asyncio.TaskGroup() as tasks:
+        kubelet = tasks.create_task(Kubelet(place, heads).run())
+        process = await start(workers=str(WORKERS))
+        await until(process.ready)
+        lease = await place.cluster.get(LEASE, place.namespace, process.lease)
+        for job in hostile_jobs(place):
+            await place.cluster.create(job)
+        await until(lambda: asked_everybody(heads))
+        await until(lambda: is_held_and_runs(place, f"{TURNCOAT}-0"))
+
+        busy = [await busy_workers(process) for _ in range(100)]
+        assert sum(count >= WORKERS for count in busy) < len(busy) / 2, "silent heads hold the workers"
+        await place.cluster.create(rljob(place, "good-0"))
+        await until(lambda: has_cluster(place, "good-0"))
+
+        for kind in heads.asked:
+            await force_delete(place, f"{kind}-0")
+        for kind in heads.asked:
+            await until(lambda name=f"{kind}-0": is_gone(place, name))  # type: ignore[misc]
+        kubelet.cancel()
+    assert process.rss_mib() < MEMORY_MIB
+    assert process.process.returncode is None
+    assert await process.probe("/healthz") == 200
+    now = await place.cluster.get(LEASE, place.namespace, process.lease)
+    assert now["spec"]["holderIdentity"] == lease["spec"]["holderIdentity"]
+    assert now["spec"]["leaseTransitions"] == lease["spec"]["leaseTransitions"]
+    assert [line for line in process.lines() if "crashed" in line["message"]] == []
+
+
+async def asked_everybody(heads: Heads) -> bool:
+    return all(heads.asked[kind] >= (SILENT_HEADS if answer is None else 2) for kind, answer in ANSWERS.items())
+
+
+async def busy_workers(process: Process) -> float:
+    await asyncio.sleep(0.02)
+    return (await process.samples())["rljob_operator_active_workers"]
+
+
+async def has_cluster(place: Place, job: str) -> bool:
+    found = await place.cluster.list(RAY_CLUSTER, place.namespace, f"{labels.JOB}={job}")
+    return bool(found.items)
+
+
+async def is_gone(place: Place, name: str) -> bool:
+    try:
+        await place.cluster.get(RLJOB, place.namespace, name)
+    except NotFound:
+        return True
+    return False
+
+
+async def is_held_and_runs(place: Place, name: str) -> bool:
+    job = await place.cluster.get(RLJOB, place.namespace, name)
+    return bool((job.get("status") or {}).get("attempts")) and labels.STOP_FINALIZER in job["metadata"]["finalizers"]
+
+
+async def force_delete(place: Place, name: str) -> None:
+    """Delete a job, and force it if it is still there: without a run, nothing holds it."""
+    job = await place.cluster.get(RLJOB, place.namespace, name)
+    await place.cluster.delete(RLJOB, place.namespace, name, job["metadata"]["uid"])
+    with contextlib.suppress(NotFound):
+        while True:
+            job = await place.cluster.get(RLJOB, place.namespace, name)
+            noted = {**job["metadata"], "annotations": {labels.FORCE_DELETE: "true"}}
+            with contextlib.suppress(Conflict):
+                await place.cluster.replace({**job, "metadata": noted})
+                return
