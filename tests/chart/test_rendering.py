@@ -236,14 +236,14 @@ def test_policies_hold_where_the_operator_works() -> None:
     def bindings(*words: str) -> list[Manifest]:
         return [m for m in render(*words) if m["kind"] == "ValidatingAdmissionPolicyBinding"]
 
-    assert len(bindings()) == 6
+    assert len(bindings()) == 7
     for binding in bindings():
         assert binding["spec"]["validationActions"] == ["Deny"]
         assert "matchResources" not in binding["spec"]
     of_one = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a"}}}
     for binding in bindings("--set", "operator.watchNamespace=a"):
         # The operator's own account is limited everywhere.
-        everywhere = binding["metadata"]["name"].endswith("-operator")
+        everywhere = binding["metadata"]["name"].endswith(("-children", "-account"))
         assert binding["spec"].get("matchResources") == (None if everywhere else of_one)
     assert bindings("--set", "policies.enabled=false") == []
 
@@ -251,7 +251,7 @@ def test_policies_hold_where_the_operator_works() -> None:
 def test_a_site_whose_authors_only_write_jobs_judges_no_pods_of_others() -> None:
     only = render("--set", "policies.authors=RLJobsOnly")
     names = {m["metadata"]["name"] for m in only if m["kind"] == "ValidatingAdmissionPolicy"}
-    assert names == {f"rljob-operator-{name}" for name in ("authors", "limits", "pods", "own", "operator")}
+    assert names == {f"rljob-operator-{name}" for name in ("authors", "limits", "pods", "own", "children", "account")}
     rules = pick(only, "ClusterRole", "rljob-operator-author")["rules"]
     assert {group for rule in rules for group in rule["apiGroups"]} == {"rljob.dev"}
 

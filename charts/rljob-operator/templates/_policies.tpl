@@ -15,12 +15,6 @@ rejects: docs/guides/policies.md. */}}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "rljob.serviceAccountName" .) }}
 {{- end }}
 
-{{- /* The value of the label rljob.dev/built-in on this installation's recipes: operator/src/rljob/control/builtin_recipes.py. */}}
-{{- define "rljob.recipeOwner" -}}
-{{- $owner := printf "%s.%s" .Release.Namespace (include "rljob.fullname" .) }}
-{{- le (len $owner) 63 | ternary $owner (sha256sum $owner | trunc 32) }}
-{{- end }}
-
 {{- define "rljob.policyBinding" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -36,6 +30,28 @@ spec:
       matchLabels:
         kubernetes.io/metadata.name: {{ . }}
   {{- end }}
+{{- end }}
+
+{{- /* The policies on the operator itself apply in all namespaces, wherever its jobs may be. */}}
+{{- define "rljob.operatorPolicyBinding" -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels: {{- include "rljob.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
+{{- end }}
+
+{{- /* The value of the label rljob.dev/built-in, as owner_label in control/builtin_recipes.py returns it. */}}
+{{- define "rljob.builtInOwner" -}}
+{{- $text := printf "%s.%s" .Release.Namespace (include "rljob.fullname" .) }}
+{{- if le (len $text) 63 }}
+{{- $text }}
+{{- else }}
+{{- sha256sum $text | trunc 32 }}
+{{- end }}
 {{- end }}
 
 {{- /* The accelerator classes of the release merged with the value `accelerators`, as the operator merges them. */}}

@@ -232,22 +232,13 @@ def chart(site: Site, kind: str) -> list[Json]:
 
 
 def policies(site: Site) -> Json:
-    """Return the chart's policies, bound to the namespaces of this run.
-
-    What they say of the operator's namespace holds for a namespace of this run. Those on the operator's own account,
-    which no other operator has here, also apply to kube-system.
-    """
-    home = (f"'{helm.NAMESPACE}'", f"'{site.namespace(OPEN)}'")
-    owner = (f"{helm.NAMESPACE}.{site.release}", f"{helm.NAMESPACE}.{POLICIES}")
-    texts = [json.dumps(item).replace(*home).replace(*owner) for item in chart(site, "ValidatingAdmissionPolicy")]
-    items = [json.loads(text) for text in texts]
+    """Return the chart's policies, bound to the namespaces of this run; those on the operator are in operator_site."""
+    found = chart(site, "ValidatingAdmissionPolicy")
+    items = [item for item in found if not item["metadata"]["name"].endswith(("-children", "-account"))]
     for item in items:
         item["metadata"]["labels"] = {NAMESPACE_LABEL: site.id}
         if item["kind"] == "ValidatingAdmissionPolicyBinding":
-            names = [site.namespace(name) for name in NAMESPACES]
-            if item["metadata"]["name"] == f"{site.release}-operator":
-                names.append("kube-system")
-            selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]}
+            selector = {"matchLabels": {NAMESPACE_LABEL: site.id}}
             item["spec"]["matchResources"] = {"namespaceSelector": selector}
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
@@ -269,7 +260,6 @@ def await_policies(site: Site) -> None:
         "pods": (LIMITED, OPERATOR, cluster(site, {"network": {"mode": "Host"}})),
         "own": (OPEN, User.AUTHOR, forged),
         "tenants": (LIMITED, User.AUTHOR, {"apiVersion": "v1", "kind": "Pod", "spec": {**pod_spec(), "hostPID": True}}),
-        "operator": (OPEN, OPERATOR, {**forged, "metadata": {}}),
     }
     if not any(item["metadata"]["name"].endswith("-tenants") for item in chart(site, "ValidatingAdmissionPolicy")):
         del tries["tenants"]

@@ -1,199 +1,451 @@
-"""What the operator's own account may do on a real API server, and what nobody else may do to its objects.
+"""What the operator's account may write, and who else may write what it trusts, on a real API server.
 
-Whoever has the operator's token has its RBAC permissions; the policies narrow these to the objects of RLJobs.
+Requests are sent as the ServiceAccount of a release with the chart's real roles, so a rejection by a policy is one that
+the roles alone would have allowed.
 """
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
 from builders import Json, small_spec, typed
-from contract.attacks import OPEN, User
 from contract.conftest import KUBECONFIG
-from contract.policy_site import (
-    BUILT_IN,
-    OPERATOR,
-    Site,
-    cluster,
-    controlled,
-    identity,
-    named,
-    policy_site,
-    rljob,
-)
+from contract.operator_site import JOBS, MIGHTY, OperatorSite, config_map, operator_site, owner
+from contract.policy_site import named, rljob
+from corpus.bad import merged
+from corpus.good import GOOD
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.render.initializer import build_initializer
-from rljob.render.raycluster import build_raycluster
+from rljob.render.code import build_code_copy
+from rljob.render.evidence import build_evidence
+from rljob.render.initializer import build_initializer, initializers
+from rljob.render.labels import BUILT_IN, INTENT, JOB, JOB_UID, STOP_FINALIZER
+from rljob.render.metadata import child_metadata
+from rljob.render.names import JobIdentity
+from rljob.render.podgroup import Gang, build_pod_group
+from rljob.render.raycluster import build_raycluster, build_token_secret
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
 ]
-BY_JOB = "may write and delete only objects whose controller is an RLJob"
-CONFIG_MAP: Json = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}
-LEASE: Json = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+ELSEWHERE = "kube-system"
+POD_GROUPS = "podgroups.scheduling.volcano.sh"
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with policy_site() as made:
+def site() -> Iterator[OperatorSite]:
+    with operator_site() as made:
         yield made
 
 
-def initializer(site: Site, change: Json | None = None) -> Json:
-    spec = typed(small_spec({"initializers": [{"name": "get", "command": ["x"]}]}))
-    made = build_initializer(identity(site, OPEN), spec, spec.initializers[0])
-    made["spec"]["template"]["spec"] |= change or {}
-    return made
-
-
-def secret(site: Site, **fields: object) -> Json:
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": controlled(site), **fields}
-
-
-def test_the_operator_creates_only_for_jobs(site: Site) -> None:
-    anybody = {"metadata": {"namespace": site.namespace(OPEN)}}
-    orphan = build_raycluster(identity(site, OPEN), typed(), 1, "digest")
-    del orphan["metadata"]["ownerReferences"]
-    foreign = copy.deepcopy(controlled(site))
-    foreign["ownerReferences"][0]["apiVersion"] = "example.com/v1"
-    token = secret(site, type="kubernetes.io/service-account-token")
-    token["metadata"]["annotations"]["kubernetes.io/service-account.name"] = "default"
-    sourced = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
-    attacks: dict[str, tuple[Json, str]] = {
-        "a ConfigMap of nobody": ({**CONFIG_MAP, **anybody}, BY_JOB),
-        "a ConfigMap of another kind of RLJob": ({**CONFIG_MAP, "metadata": foreign}, BY_JOB),
-        "a Secret of nobody": ({"apiVersion": "v1", "kind": "Secret", **anybody}, BY_JOB),
-        "a token of a ServiceAccount": (token, "only Secrets of type Opaque"),
-        "registry credentials": (
-            secret(site, type="kubernetes.io/dockerconfigjson", data={".dockerconfigjson": "e30="}),
-            "only Secrets of type Opaque",
-        ),
-        "a RayCluster of nobody": (orphan, BY_JOB),
-        "a Job with a token": (initializer(site, {"automountServiceAccountToken": True}), "get no token"),
-        "a Job with the default": (initializer(site, {"automountServiceAccountToken": None}), "get no token"),
-        "a Job with a projected token": (initializer(site, {"volumes": [sourced]}), "get no token"),
-        "an event in another's name": (event(site, "kubelet"), "events only in its own name"),
-    }
-    answers = site.refused(OPEN, OPERATOR, {key: manifest for key, (manifest, _) in attacks.items()})
-    for key, (_, said) in attacks.items():
-        assert said in answers.get(key, "passed"), key
-
-
-def event(site: Site, controller: str) -> Json:
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"namespace": site.namespace(OPEN)},
-        "eventTime": "2026-11-27T00:00:00.000000Z",
-        "reportingController": controller,
-        "reportingInstance": "x",
-        "action": "a",
-        "reason": "r",
-        "type": "Normal",
-        "regarding": {"kind": "RLJob", "namespace": site.namespace(OPEN), "name": "x"},
-    }
-
-
-def test_what_the_operator_makes_for_a_job_passes(site: Site) -> None:
-    assert site.refused(OPEN, OPERATOR, {
-        "snapshot": {**CONFIG_MAP, "metadata": controlled(site)},
-        "token": secret(site, stringData={"auth_token": "x"}),
-        "cluster": build_raycluster(identity(site, OPEN), typed(), 1, "digest"),
-        "initializer": initializer(site),
-        "event": event(site, "rljob.dev/rljob-operator"),
-    }) == {}  # fmt: skip
-
-
-@pytest.mark.usefixtures("world")
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("create configmap coredns -n kube-system --from-literal=Corefile=x", BY_JOB),
-        ("create configmap aws-auth -n kube-system --from-literal=mapUsers=x", BY_JOB),
-        ("delete configmap theirs", BY_JOB),
-        ("delete raycluster theirs", BY_JOB),
-        ("delete pod theirs", "already being deleted"),
-        ("delete rljob told", "only its own finalizers"),
-        ("delete clusterrlrecipe SITE-theirs", "only the ClusterRLRecipes of its own installation"),
-        ('patch rljob told --type=merge -p {"spec":{"suspend":false}}', "only its own finalizers"),
-        ('patch rljob told --type=merge -p {"metadata":{"annotations":{"rljob.dev/pause":"true"}}}', "only its own"),
-        ('patch rljob told --type=merge -p {"metadata":{"finalizers":["example.com/x"]}}', "only its own finalizers"),
-        ('patch configmap theirs --type=merge -p {"data":{"a":"c"}}', BY_JOB),
-        ("delete lease theirs", "only its own Lease"),
-    ],
-)
-def test_the_operator_leaves_the_objects_of_others_alone(site: Site, words: str, said: str) -> None:
-    place = [] if " -n " in words else ["-n", site.namespace(OPEN)]
-    words = words.replace("SITE", site.id)
-    done = site.ask(*words.split(" "), *place, "--dry-run=server", user=OPERATOR)
-    assert said in done.stderr, done
-
-
-@pytest.mark.usefixtures("world")
-def test_the_operator_changes_what_is_its_own(site: Site) -> None:
-    place = ("-n", site.namespace(OPEN), "--dry-run=server")
-    finalizer = '{"metadata":{"finalizers":["rljob.dev/final-checkpoint"]}}'
-    site.do("patch", "rljob", "told", "--type=merge", "-p", finalizer, *place, user=OPERATOR)
-    site.do("patch", "configmap", "record", "--type=merge", "-p", '{"data":{"a":"c"}}', *place, user=OPERATOR)
-    site.do("delete", "raycluster", "ours", *place, user=OPERATOR)
-    ports = named(CONFIG_MAP, f"{site.release}-ports")
-    site.do("create", "-f", "-", *place, user=OPERATOR, body=ports)
-    site.do("create", "-f", "-", *place, user=OPERATOR, body=named(LEASE, site.release))
-    recipe = {"apiVersion": API_VERSION, "kind": "ClusterRLRecipe", "spec": {"template": {}}}
-    own = {**recipe, "metadata": {"name": f"{site.id}-own", "labels": BUILT_IN}}
-    site.do("create", "-f", "-", "--dry-run=server", user=OPERATOR, body=own)
-
-
 @pytest.fixture(scope="module")
-def world(site: Site) -> Json:
-    """Create objects of a job, and others."""
-    place = site.namespace(OPEN)
-
-    def make(manifest: Json, name: str) -> Json:
-        body = named(manifest, name)
-        made: Json = json.loads(site.do("create", "-n", place, "-o", "json", "-f", "-", body=body))
-        return made
-
-    told = make(rljob(small_spec({"suspend": True})), "told")
-    mine = copy.deepcopy(controlled(site))
-    mine["ownerReferences"][0] |= {"name": "told", "uid": told["metadata"]["uid"]}
-    make({**CONFIG_MAP, "metadata": mine}, "record")
-    ours = build_raycluster(identity(site, OPEN), typed(), 1, "digest")
-    theirs = {**ours, "metadata": {}}
-    make({**ours, "metadata": {**ours["metadata"], "ownerReferences": mine["ownerReferences"]}}, "ours")
-    make(theirs, "theirs")
-    make(CONFIG_MAP, "theirs")
-    make(LEASE, "theirs")
-    container = {"name": "x", "image": "x"}
-    make({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}}, "theirs")
-    recipe = {"apiVersion": API_VERSION, "kind": "ClusterRLRecipe", "spec": {"template": {}}}
-    site.do("create", "-f", "-", body=named(recipe, f"{site.id}-theirs"))
-    return mine
+def job(site: OperatorSite) -> JobIdentity:
+    """Return a job that exists, so that the garbage collector keeps its children."""
+    where = ("-n", site.namespace(JOBS))
+    site.do("create", *where, "-f", "-", body=named(rljob(small_spec({"suspend": True})), "sums"))
+    uid = site.do("get", "rljob", "sums", *where, "-o", "jsonpath={.metadata.uid}")
+    return JobIdentity(site.namespace(JOBS), "sums", uid)
 
 
-def test_nobody_makes_an_object_the_operators_afterwards(site: Site, world: Json) -> None:
-    place = ("-n", site.namespace(OPEN), "--dry-run=server")
-
-    def change(kind: str, name: str, patch: Json, user: str | None = User.AUTHOR) -> str:
-        return site.ask("patch", kind, name, "--type=merge", "-p", json.dumps(patch), *place, user=user).stderr
-
-    adopted = {"metadata": {"ownerReferences": world["ownerReferences"]}}
-    for kind in ("configmap", "raycluster"):
-        assert "may only be written by the operator" in change(kind, "theirs", adopted), kind
-    said = change("raycluster", "ours", {"metadata": {"annotations": {"rljob.dev/intent": "another"}}})
-    assert "may only be written by the operator" in said
-    # What KubeRay, Kueue and the garbage collector do.
-    assert change("raycluster", "ours", {"spec": {"suspend": True}}) == ""
-    assert change("raycluster", "ours", {"metadata": {"annotations": {"example.com/a": "b"}}}) == ""
-    unblocked = [{**world["ownerReferences"][0], "blockOwnerDeletion": False}]
-    assert change("raycluster", "ours", {"metadata": {"ownerReferences": unblocked}}) == ""
-    assert change("raycluster", "ours", {"metadata": {"ownerReferences": []}}) == ""
+def initializer_job(job: JobIdentity) -> Json:
+    spec = typed(small_spec({"initializers": [{"name": "get", "command": ["x"]}]}))
+    return build_initializer(job, spec, spec.initializers[0])
 
 
-def test_the_cluster_of_a_recipe_is_still_judged(site: Site) -> None:
-    assert site.refused(OPEN, OPERATOR, {"host": cluster(site, {"network": {"mode": "Host"}})}) != {}
+def token(job: JobIdentity, **fields: object) -> Json:
+    return {**build_token_secret(job, 1), "data": {"auth_token": "eA=="}, **fields}
+
+
+def changed(manifest: Json, change: Json) -> Json:
+    return merged(manifest, change)
+
+
+def pod_spec(manifest: Json, change: Json) -> Json:
+    """Return a Job with a change of its pods."""
+    return merged(manifest, {"spec": {"template": {"spec": change}}})
+
+
+def sent(site: OperatorSite, user: str | None, manifests: dict[str, Json]) -> dict[str, str]:
+    """Create objects under their own names and namespaces without storing them; return what each rejection says."""
+    words = ("create", "--dry-run=server", "--validate=false", "-f", "-")
+    answers = {key: site.ask(*words, user=user, body=found).stderr for key, found in manifests.items()}
+    return {key: said for key, said in answers.items() if said}
+
+
+def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple[Json, str]]:
+    """Return what the operator's roles allow and its policies do not, and a part of the answer."""
+    no_owner = {"ownerReferences": None}
+    home = {"metadata": {"namespace": ELSEWHERE}}
+    batch, secret = initializer_job(job), token(job)
+    projected = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
+    cluster = build_raycluster(job, typed(), 1, "digest")
+    its_account = {"kubernetes.io/service-account.name": "default"}
+    deployment = {**owner("sums", job.uid), "apiVersion": "apps/v1", "kind": "Deployment"}
+    recipe: Json = {"apiVersion": API_VERSION, "kind": "ClusterRLRecipe", "spec": {"template": {}}}
+    lease: Json = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": site.release}}
+    none, not_its = "its controller is no RLJob", "is not that of a child of its RLJob"
+    return {
+        "aws-auth": (named(config_map({"namespace": ELSEWHERE}, data={"mapUsers": "x"}), "aws-auth"), none),
+        "aws-auth that claims to be a job's": (
+            named(config_map({"namespace": ELSEWHERE, "ownerReferences": [owner("aws", job.uid)]}), "aws-auth"),
+            not_its,
+        ),
+        "a child without the label of its job": (merged(secret, {"metadata": {"labels": {JOB_UID: None}}}), not_its),
+        "a controller of another kind": (merged(secret, {"metadata": {"ownerReferences": [deployment]}}), none),
+        "a kind of the same name in another group": (
+            merged(secret, {"metadata": {"ownerReferences": [owner("sums", job.uid, apiVersion="example.com/v1")]}}),
+            none,
+        ),
+        "an owner that is not the controller": (
+            merged(secret, {"metadata": {"ownerReferences": [owner("sums", job.uid, controller=False)]}}),
+            none,
+        ),
+        "a ConfigMap that a sidecar loads": (
+            merged(config_map(child_metadata(job, f"{job.prefix}-x", "x")), {"metadata": {"labels": {"grafana": "1"}}}),
+            "labels and annotations of rljob.dev",
+        ),
+        "a Job of nobody": (merged(batch, {"metadata": no_owner}), none),
+        "a Job of nobody elsewhere": (merged(batch, {"metadata": {**no_owner, **home["metadata"]}}), none),
+        "a Job with a token": (
+            pod_spec(batch, {"automountServiceAccountToken": True, "serviceAccountName": "admin"}),
+            "would get a token of a ServiceAccount",
+        ),
+        "a Job that says nothing about a token": (
+            pod_spec(batch, {"automountServiceAccountToken": None}),
+            "would get a token of a ServiceAccount",
+        ),
+        "a Job with a projected token": (pod_spec(batch, {"volumes": [projected]}), "projected"),
+        "a service account's token": (
+            merged(secret, {"type": "kubernetes.io/service-account-token", "metadata": {"annotations": its_account}}),
+            "of type Opaque",
+        ),
+        "a Secret that names an account": (merged(secret, {"metadata": {"annotations": its_account}}), "of rljob.dev"),
+        "a Secret that another controller loads": (
+            merged(secret, {"metadata": {"labels": {"argocd.argoproj.io/secret-type": "cluster"}}}),
+            "labels and annotations of rljob.dev",
+        ),
+        "a Secret with other keys": (merged(secret, {"data": {"kubeconfig": "eA=="}}), "with the key auth_token"),
+        "a Secret of nobody": (merged(secret, {"metadata": no_owner}), none),
+        "a RayCluster of nobody": (merged(cluster, {"metadata": no_owner}), none),
+        "a RayCluster whose head gets a token": (
+            merged(
+                cluster, {"spec": {"headGroupSpec": {"template": {"spec": {"automountServiceAccountToken": None}}}}}
+            ),
+            "would get a token of a ServiceAccount",
+        ),
+        "a recipe that is not of its release": (named(recipe, "x"), "only write recipes of its release"),
+        "a recipe of another release": (
+            merged(named(recipe, "x"), {"metadata": {"labels": {BUILT_IN: "other.rljob-operator"}}}),
+            "only write recipes of its release",
+        ),
+        "the Lease of another component": (named(lease, "another"), "only write its own Lease"),
+        "an event about something else": (event(site, {"regarding": {"kind": "Pod"}}), "its own events about RLJobs"),
+        "an event of somebody else": (event(site, {"reportingController": "kubelet"}), "its own events about RLJobs"),
+    }
+
+
+def event(site: OperatorSite, change: Json) -> Json:
+    regarding = {"apiVersion": API_VERSION, "kind": "RLJob", "name": "sums", "namespace": site.namespace(JOBS)}
+    return merged(
+        {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": "sums.1", "namespace": site.namespace(JOBS)},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "type": "Normal",
+            "reason": "Started",
+            "action": "Reconcile",
+            "note": "x",
+            "reportingController": "rljob.dev/rljob-operator",
+            "reportingInstance": "x",
+            "regarding": regarding,
+        },
+        change,
+    )
+
+
+def test_the_operator_creates_nothing_but_what_a_job_needs(site: OperatorSite, job: JobIdentity) -> None:
+    attacks = forbidden_creations(site, job)
+    answers = sent(site, site.operator, {key: manifest for key, (manifest, _) in attacks.items()})
+    for key, (_, says) in attacks.items():
+        assert "denied request" in answers.get(key, "passed"), (key, answers.get(key))
+        assert says in answers[key], key
+    # The policies concern the operator's account only.
+    valid = {key: manifest for key, (manifest, _) in attacks.items() if "account's token" not in key}
+    assert sent(site, None, valid) == {}
+
+
+def test_the_operator_creates_every_object_of_every_good_job(site: OperatorSite, job: JobIdentity) -> None:
+    source = config_map({}, data={"reward.py": "x = 1"})
+    made = {
+        "token": token(job),
+        "code": build_code_copy(job, source),
+        "evidence": build_evidence(job, None, 1, {"a": "b"}),
+        "event": event(site, {}),
+    }
+    for key, change in GOOD.items():
+        spec = typed(small_spec(change))
+        made[f"cluster of {key}"] = build_raycluster(job, spec, 1, "digest")
+        for each in initializers(spec):
+            made[f"initializer {each.name} of {key}"] = build_initializer(job, spec, each)
+    body = {"apiVersion": "v1", "kind": "List", "items": list(made.values())}
+    done = site.ask("create", "--dry-run=server", "--validate=false", "-f", "-", user=site.operator, body=body)
+    # One job has a container that only the API server can judge; it does so after the policies.
+    assert "denied request" not in done.stderr
+    assert len(done.stdout.splitlines()) >= len(made) - 1
+
+
+def test_the_operator_replaces_no_object_of_others(site: OperatorSite, job: JobIdentity) -> None:
+    where = ("-n", site.release)
+    site.do("create", *where, "-f", "-", body=named(config_map({}, data={"Corefile": "."}), "coredns"))
+    found = json.loads(site.do("get", "configmap", "coredns", *where, "-o", "json"))
+    taken = merged(found, {"metadata": {"ownerReferences": [owner("sums", job.uid)]}})
+    system = json.loads(site.do("get", "configmap", "kube-root-ca.crt", "-n", ELSEWHERE, "-o", "json"))
+    for manifest, says in (
+        (merged(found, {"data": {"Corefile": "evil"}}), "its controller is no RLJob"),
+        (merged(system, {"data": {"ca.crt": "evil"}}), "its controller is no RLJob"),
+        (taken, "had the same RLJob as their controller before"),
+    ):
+        metadata = manifest["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{metadata['name']}"
+        said = site.raw("replace", path, manifest)
+        assert "denied request" in said
+        assert says in said
+
+
+def test_the_operator_updates_its_own_config_maps(site: OperatorSite, job: JobIdentity) -> None:
+    ports = named(config_map({"namespace": site.release}, data={"20000": "{}"}), f"{site.id}-ports")
+    for manifest in (build_evidence(job, None, 1, {"a": "b"}), ports):
+        made = json.loads(site.do("create", "-f", "-", "-o", "json", user=site.operator, body=manifest))
+        metadata = made["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{metadata['name']}"
+        assert site.raw("replace", path, merged(made, {"data": {"more": "{}"}})) == ""
+        # Labels that users have added since do not matter.
+        site.do("label", "configmap", "-n", metadata["namespace"], metadata["name"], "seen=yes")
+    elsewhere = merged(ports, {"metadata": {"namespace": site.namespace(JOBS)}})
+    assert "its controller is no RLJob" in sent(site, site.operator, {"": elsewhere})[""]
+
+
+def test_the_operator_deletes_the_clusters_of_jobs_only(site: OperatorSite, job: JobIdentity) -> None:
+    own = build_raycluster(job, typed(), 1, "digest")
+    foreign = named(merged(own, {"metadata": {"ownerReferences": None}}), "somebodys")
+    for manifest in (own, foreign):
+        site.do("create", "-f", "-", body=manifest)
+    folder = f"/apis/ray.io/v1/namespaces/{job.namespace}/rayclusters"
+    assert site.raw("delete", f"{folder}/{own['metadata']['name']}") == ""
+    assert "its controller is no RLJob" in site.raw("delete", f"{folder}/somebodys")
+
+
+def test_the_operator_shortens_the_grace_period_of_terminating_pods_of_jobs_only(
+    site: OperatorSite, job: JobIdentity
+) -> None:
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": job.uid, "controller": True}
+    deployed = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": job.uid, "controller": True}
+    pods = {
+        "of-a-cluster": ({JOB: "sums"}, cluster, True, ""),
+        "that-runs": ({JOB: "sums"}, cluster, False, "already being deleted"),
+        "without-label": ({}, cluster, True, "of a pod of a job"),
+        "of-a-deployment": ({}, deployed, False, "controlled by a RayCluster"),
+        "of-a-deployment-with-the-label": ({JOB: "sums"}, deployed, True, "controlled by a RayCluster"),
+    }
+    folder = f"/api/v1/namespaces/{job.namespace}/pods"
+    # A pod without a node has no grace period that could be shortened.
+    spec = {"containers": [{"name": "c", "image": "registry.example/x:1"}], "nodeName": f"{site.id}-none"}
+    try:
+        for name, (marks, controller, terminating, says) in pods.items():
+            # The owner does not exist; the finalizer keeps the pod from the garbage collector.
+            metadata = {"name": name, "namespace": job.namespace, "labels": marks, "finalizers": ["rljob.dev/test"]}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            if terminating:
+                metadata["ownerReferences"] = [controller]
+            _create_pod(site, body)
+            if terminating:
+                site.do("delete", "pod", name, "-n", job.namespace, "--wait=false")
+            options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
+            said = site.raw("delete", f"{folder}/{name}", options)
+            assert (says in said) if says else said == "", (name, said)
+    finally:
+        for name in pods:
+            drop = ("--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+            site.ask("patch", "pod", name, "-n", job.namespace, *drop)
+            site.ask("delete", "pod", name, "-n", job.namespace, "--wait=false")
+
+
+def _create_pod(site: OperatorSite, body: Json) -> None:
+    """Create a pod as soon as the namespace has its ServiceAccount."""
+    deadline = time.monotonic() + 60
+    while (said := site.ask("create", "-f", "-", body=body).stderr) and "serviceaccount" in said:
+        assert time.monotonic() < deadline, said
+        time.sleep(0.2)
+    assert said == ""
+
+
+def test_the_operator_changes_no_rljob_but_its_finalizer_and_status(site: OperatorSite, job: JobIdentity) -> None:
+    def patch(change: Json, *words: str) -> str:
+        given = ("-n", job.namespace, "rljob", "sums", "--type=merge", *words, "-p", json.dumps(change))
+        return site.rejected("patch", *given)
+
+    says = "may only change the finalizer rljob.dev/stop and the status"
+    for refused in (
+        {"spec": {"suspend": False}},
+        {"spec": {"runtime": {"serviceAccountName": "admin"}}},
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"annotations": {"rljob.dev/force-delete": "true"}}},
+        {"metadata": {"finalizers": ["example.com/keep"]}},
+        {"metadata": {"finalizers": [STOP_FINALIZER]}, "spec": {"suspend": False}},
+    ):
+        assert says in patch(refused), refused
+    assert patch({"metadata": {"finalizers": [STOP_FINALIZER]}}) == ""
+    keep = ("patch", "rljob", "sums", "-n", job.namespace, "--type=merge", "-p")
+    site.do(*keep, json.dumps({"metadata": {"finalizers": ["example.com/keep"]}}))
+    try:
+        assert says in patch({"metadata": {"finalizers": []}})
+        assert patch({"metadata": {"finalizers": [STOP_FINALIZER, "example.com/keep"]}}) == ""
+    finally:
+        site.do(*keep, json.dumps({"metadata": {"finalizers": None}}))
+
+
+def test_the_operator_changes_recipes_of_its_release_only(site: OperatorSite) -> None:
+    mark = f"{site.release}.{site.id}"
+    recipe: Json = {"apiVersion": API_VERSION, "kind": "ClusterRLRecipe", "spec": {"template": {}}}
+    own = merged(named(recipe, f"{site.id}-own"), {"metadata": {"labels": {BUILT_IN: mark}}})
+    users = named(recipe, f"{site.id}-users")
+    for each in (users, own):
+        site.do("create", "-f", "-", body=each)
+    folder = "/apis/rljob.dev/v1alpha1/clusterrlrecipes"
+    try:
+        says = "only write recipes of its release"
+        assert says in site.raw("delete", f"{folder}/{site.id}-users")
+        steal = json.dumps({"metadata": {"labels": {BUILT_IN: mark}}})
+        assert says in site.rejected("patch", "clusterrlrecipe", f"{site.id}-users", "--type=merge", "-p", steal)
+        change = json.dumps({"spec": {"template": {"trainer": {"steps": 3}}}})
+        # A policy of another release may reject it; recipes have no namespace that separates them.
+        said = site.rejected("patch", "clusterrlrecipe", f"{site.id}-own", "--type=merge", "-p", change)
+        assert f"'{site.id}-account'" not in said
+        assert f"'{site.id}-account'" not in sent(site, site.operator, {"": named(own, f"{site.id}-new")}).get("", "")
+        assert site.raw("delete", f"{folder}/{site.id}-own") == ""
+    finally:
+        site.do("delete", "clusterrlrecipe", f"{site.id}-own", f"{site.id}-users")
+
+
+def test_the_operator_writes_its_own_lease_only(site: OperatorSite) -> None:
+    lease: Json = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": site.release}}
+    made = json.loads(site.do("create", "-f", "-", "-o", "json", user=site.operator, body=named(lease, site.id)))
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{site.release}/leases/{site.id}"
+    assert site.raw("replace", path, merged(made, {"spec": {"holderIdentity": "x"}})) == ""
+
+
+@contextlib.contextmanager
+def pod_groups(site: OperatorSite) -> Iterator[None]:
+    """Serve a kind with the name of Volcano's, of which the policies read metadata only."""
+    names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": POD_GROUPS},
+        "spec": {"group": "scheduling.volcano.sh", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+    site.do("create", "-f", "-", body=crd)
+    try:
+        site.do("wait", "--for=condition=Established", "--timeout=60s", f"crd/{POD_GROUPS}")
+        yield
+    finally:
+        site.do("delete", "crd", POD_GROUPS)
+
+
+def test_the_operator_makes_and_deletes_pod_groups_of_jobs_only(site: OperatorSite, job: JobIdentity) -> None:
+    spec = typed(small_spec({"scheduling": {"gang": "Volcano"}}))
+    cluster = build_raycluster(job, spec, 1, "digest", gang=Gang.VOLCANO)
+    own = build_pod_group(job, spec, 1, cluster, frozenset())
+    foreign = named(merged(own, {"metadata": {"ownerReferences": None}}), "somebodys")
+    folder = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{job.namespace}/podgroups"
+    with pod_groups(site):
+        deadline = time.monotonic() + 60
+        while "no matches" in (said := site.ask("create", "-f", "-", body=foreign).stderr):
+            assert time.monotonic() < deadline, said
+        assert said == ""
+        assert "its controller is no RLJob" in sent(site, site.operator, {"": foreign})[""]
+        site.do("create", "-f", "-", user=site.operator, body=own)
+        assert site.raw("delete", f"{folder}/{own['metadata']['name']}") == ""
+        assert "its controller is no RLJob" in site.raw("delete", f"{folder}/somebodys")
+        adopt = json.dumps({"metadata": {"ownerReferences": [owner("sums", job.uid)]}})
+        words = ("-n", job.namespace, "podgroup", "--type=merge", "-p", adopt)
+        assert "may only be written by the operator" in site.rejected("patch", *words, "somebodys", user=MIGHTY)
+        states = json.dumps({"status": {"phase": "Running"}, "metadata": {"annotations": {"volcano.sh/x": "y"}}})
+        assert site.rejected("patch", *words[:-1], states, own["metadata"]["name"], user=MIGHTY) == ""
+
+
+def adoptable(job: JobIdentity) -> dict[str, Json]:
+    """Return one object of each kind that the operator would adopt, without its owner."""
+    made = {
+        "configmap": config_map(child_metadata(job, f"{job.prefix}-forged", "spec/1"), data={"spec": "{}"}),
+        "secret": token(job),
+        "raycluster": build_raycluster(job, typed(), 2, "digest"),
+        "job": initializer_job(job),
+    }
+    return {kind: merged(manifest, {"metadata": {"ownerReferences": None}}) for kind, manifest in made.items()}
+
+
+def test_nobody_turns_an_own_object_into_one_that_the_operator_trusts(site: OperatorSite, job: JobIdentity) -> None:
+    reference = owner("sums", job.uid)
+    for kind, manifest in adoptable(job).items():
+        name = f"forged-{kind}"
+        site.do("create", "-f", "-", user=MIGHTY, body=named(manifest, name))
+
+        def patch(change: Json, *words: str, kind: str = kind, name: str = name) -> str:
+            given = ("-n", job.namespace, kind, name, "--type=merge", *words, "-p", json.dumps(change))
+            return site.rejected("patch", *given, user=MIGHTY)
+
+        add = {"metadata": {"ownerReferences": [reference]}}
+        assert "may only be written by the operator" in patch(add), kind
+        if kind == "job":
+            # Of a built-in kind, the status can be written together with the metadata.
+            assert "may only be written by the operator" in patch(add, "--subresource=status")
+        assert patch({"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}}) == "", kind
+        assert patch({"metadata": {"ownerReferences": [{**reference, "controller": False}]}}) == "", kind
+        # A reference that is there already becomes the controller.
+        site.do(
+            *("patch", kind, name, "-n", job.namespace, "--type=merge", "-p"),
+            json.dumps({"metadata": {"ownerReferences": [{**reference, "controller": False}]}}),
+        )
+        assert "may only be written by the operator" in patch(add), kind
+
+
+def test_what_the_operator_reads_back_is_protected_and_the_rest_is_not(site: OperatorSite, job: JobIdentity) -> None:
+    made = {
+        "configmap": config_map(child_metadata(job, f"{job.prefix}-told", "spec/1"), data={"spec": "{}"}),
+        "secret": merged(token(job), {"metadata": {"name": f"{job.prefix}-9"}, "immutable": None}),
+        "raycluster": build_raycluster(job, typed(), 3, "digest"),
+        "job": initializer_job(job),
+    }
+    says = "may only be written by the operator"
+    for kind, manifest in made.items():
+        site.do("create", "-f", "-", user=site.operator, body=manifest)
+
+        def patch(change: Json, *words: str, kind: str = kind, name: str = manifest["metadata"]["name"]) -> str:
+            given = ("-n", job.namespace, kind, name, "--type=merge", *words, "-p", json.dumps(change))
+            return site.rejected("patch", *given, user=MIGHTY)
+
+        for mark in (INTENT, "rljob.dev/spec-hash"):
+            for value in ("x", None) if mark == INTENT else ("x",):
+                assert says in patch({"metadata": {"annotations": {mark: value}}}), (kind, mark)
+        assert says in patch({"metadata": {"labels": {JOB_UID: None}}}), kind
+        assert says in patch({"metadata": {"ownerReferences": [owner("other", "0" * 36)]}}), kind
+        if kind in ("configmap", "secret"):
+            assert says in patch({"data": {"more": "eA=="}}), kind
+            assert says in patch({"data": {"more": "eA=="}, "metadata": {"ownerReferences": None}}), kind
+        # What the garbage collector, Kueue, KubeRay and the Job controller write.
+        assert patch({"metadata": {"ownerReferences": None}}) == "", kind
+        unblocked = owner("sums", job.uid, blockOwnerDeletion=False)
+        assert patch({"metadata": {"ownerReferences": [unblocked], "labels": {"a": "b"}}}) == "", kind
+        if kind in ("raycluster", "job"):
+            assert patch({"spec": {"suspend": True}}) == "", kind
+            assert patch({"metadata": {"annotations": {"kueue.x-k8s.io/x": "y"}}}) == "", kind
+    assert patch({"status": {"conditions": []}}, "--subresource=status") == ""

@@ -10,7 +10,6 @@ from builders import Json, small_spec, typed
 from contract.attacks import ATTACKS, BLESSED, LIMITED, OPEN, User, from_secret, sidecar
 from contract.conftest import KUBECONFIG
 from contract.policy_site import (
-    BUILT_IN,
     EDITOR,
     OPERATOR,
     Site,
@@ -110,8 +109,7 @@ def test_the_largest_job_is_not_too_much_to_look_at(site: Site) -> None:
 
 
 def test_a_recipe_for_all_takes_rights_in_all_namespaces(site: Site) -> None:
-    metadata = {"name": "x", "labels": BUILT_IN}
-    recipe = {"apiVersion": API_VERSION, "kind": "ClusterRLRecipe", "metadata": metadata, "spec": {"template": {}}}
+    recipe = {"apiVersion": API_VERSION, "kind": "ClusterRLRecipe", "metadata": {"name": "x"}, "spec": {"template": {}}}
     words = ("create", "--dry-run=server", "--validate=false", "-f", "-")
     said = site.ask(*words, user=User.AUTHOR, body=recipe).stderr
     assert "author may not create pods in all namespaces" in said

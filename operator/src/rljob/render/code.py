@@ -14,6 +14,7 @@ from rljob.render import labels
 from rljob.render.metadata import child_metadata, digest
 from rljob.render.names import JobIdentity, code_name
 from rljob.render.resources import FETCH_CODE, whole
+from rljob.render.security import PodSecurity
 from rljob_runtime.contract import PodVariable
 
 CODE_VOLUME = "rljob-code"
@@ -64,7 +65,7 @@ def code_mounts(spec: RLJobSpec) -> list[dict[str, Any]]:
     return [mount]
 
 
-def fetch_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
+def fetch_containers(spec: RLJobSpec, security: PodSecurity) -> list[dict[str, Any]]:
     """Return the init container that fetches the commit, if the code is in Git."""
     git = spec.code.git
     if git is None:
@@ -75,6 +76,7 @@ def fetch_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
         "imagePullPolicy": spec.runtime.image_pull_policy,
         "command": ["python", "-m", "rljob_runtime", "fetch-code", *_fetch_arguments(git, spec.code.mount_path)],
         "resources": whole(FETCH_CODE),
+        **security.own_program(),
         "volumeMounts": [{"name": CODE_VOLUME, "mountPath": spec.code.mount_path}],
         # As pods.LAST_LINES.
         "terminationMessagePolicy": "FallbackToLogsOnError",

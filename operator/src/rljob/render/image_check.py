@@ -13,6 +13,7 @@ from rljob.api.accelerators import AcceleratorFacts
 from rljob.render import injection
 from rljob.render.hardware import require_nodes_of
 from rljob.render.resources import CHECK_IMAGE, whole
+from rljob.render.security import ContainerSecurity
 from rljob_runtime.contract import IMAGE_SHELL_FILE
 
 CONTAINER = "check"
@@ -48,20 +49,17 @@ class ImageCheck:
 
 def build_pod(check: ImageCheck, name: str) -> dict[str, Any]:
     """Return the pod."""
+    security = {"securityContext": ContainerSecurity(check.user != 0, read_only_root=True).manifest()}
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": check.seconds,
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": check.user != 0,
-            "runAsUser": check.user,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": {"runAsUser": check.user},
         "imagePullSecrets": [{"name": secret} for secret in check.pull_secrets],
         "volumes": [injection.volume()],
-        "initContainers": [injection.copy_container(check.runtime_image, PULL_POLICY, with_verl=False)],
+        "initContainers": [injection.copy_container(check.runtime_image, PULL_POLICY, security, with_verl=False)],
         "containers": [
             {
                 "name": CONTAINER,
@@ -71,7 +69,7 @@ def build_pod(check: ImageCheck, name: str) -> dict[str, Any]:
                 # Jobs replace the image's own value, except for the file that the script reads.
                 "env": [{"name": "BASH_ENV", "value": ""}],
                 "resources": whole(CHECK_IMAGE),
-                "securityContext": injection.SECURITY,
+                **security,
                 "volumeMounts": [injection.mount()],
             }
         ],

@@ -9,6 +9,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import code, labels, pods, resources
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity, initializer_name
+from rljob.render.security import PodSecurity
 from rljob_runtime.contract import ExitCode
 
 CONTAINER = "initializer"
@@ -43,6 +44,7 @@ def initializers(spec: RLJobSpec) -> list[Initializer]:
 def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initializer) -> dict[str, Any]:
     """Return the Job."""
     template = spec.worker_groups[0].template
+    security = PodSecurity.of(spec, template)
     name, marks = initializer_name(job, initializer.name), {labels.INITIALIZER: initializer.name}
     container = {
         "name": CONTAINER,
@@ -54,8 +56,9 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
         "resources": pods.resources(initializer.cpu, initializer.memory),
         "volumeMounts": pods.user_mounts(template) + code.code_mounts(spec),
         **pods.LAST_LINES,
+        **security.user_image(),
     }
-    fetch = code.fetch_containers(spec)
+    fetch = code.fetch_containers(spec, security)
     resources.complete(container, resources.INITIALIZER)
     return {
         "apiVersion": "batch/v1",

@@ -12,6 +12,7 @@ from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render.resources import COPY_RUNTIME, whole
+from rljob.render.security import PodSecurity
 from rljob_runtime.contract import INJECTED_FOLDER
 
 CONTAINER = "rljob-runtime"
@@ -26,23 +27,18 @@ case ":${{PYTHONPATH-}}:" in
     *) export PYTHONPATH="{CODE}${{PYTHONPATH:+:$PYTHONPATH}}" ;;
 esac
 """
-SECURITY = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 
-def init_containers(spec: RLJobSpec) -> list[dict[str, Any]]:
+def init_containers(spec: RLJobSpec, security: PodSecurity) -> list[dict[str, Any]]:
     """Return the init container that copies the runtime, if it is injected."""
     image = spec.runtime.injected_image
     if image is None:
         return []
-    return [copy_container(image, spec.runtime.image_pull_policy, with_verl=not spec.command)]
+    context = security.own_program(read_only_root=True)
+    return [copy_container(image, spec.runtime.image_pull_policy, context, with_verl=not spec.command)]
 
 
-def copy_container(image: str, pull_policy: str, *, with_verl: bool) -> dict[str, Any]:
+def copy_container(image: str, pull_policy: str, security: dict[str, Any], *, with_verl: bool) -> dict[str, Any]:
     """Return the container that copies the runtime of the operator's image."""
     return {
         "name": CONTAINER,
@@ -50,7 +46,7 @@ def copy_container(image: str, pull_policy: str, *, with_verl: bool) -> dict[str
         "imagePullPolicy": pull_policy,
         "command": [*COPY, *(["--with-verl"] if with_verl else []), INJECTED_FOLDER],
         "resources": whole(COPY_RUNTIME),
-        "securityContext": SECURITY,
+        **security,
         "volumeMounts": [{"name": VOLUME, "mountPath": INJECTED_FOLDER}],
         # As pods.LAST_LINES.
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -11,6 +11,7 @@ from rljob.api.sources import Service
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import code, injection
 from rljob.render.resources import SERVICE, complete
+from rljob.render.security import PodSecurity
 
 SERVICE_PROBE_SECONDS = 2
 SERVICE_PROBES = 450
@@ -99,7 +100,7 @@ def resources(cpu: str | None, memory: str | None, devices: dict[str, int] | Non
     return {"requests": requests, "limits": limits}
 
 
-def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str, Any]:
+def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts, security: PodSecurity) -> dict[str, Any]:
     """Return the containers that start before Ray, in order: runtime, code, sidecars, init containers, services.
 
     An init container with restartPolicy Always keeps running beside Ray and is restarted when it exits, even in a pod
@@ -108,11 +109,11 @@ def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts) -> dict[str,
     controllers/ray/utils/validation.go).
     """
     containers = [
-        *injection.init_containers(spec),
-        *code.fetch_containers(spec),
+        *injection.init_containers(spec, security),
+        *code.fetch_containers(spec, security),
         *({**LAST_LINES, **sidecar, "restartPolicy": "Always"} for sidecar in template.sidecars),
         *({**LAST_LINES, **container} for container in template.init_containers),
-        *(_service(spec, service, mounts) for service in spec.services),
+        *(_service(spec, service, mounts) | security.user_image() for service in spec.services),
     ]
     return {"initContainers": containers} if containers else {}
 

@@ -21,6 +21,7 @@ from rljob.render.patch import apply_patch
 from rljob.render.placement import avoid_nodes, keep_together
 from rljob.render.podgroup import Gang, join_pods, stated_gang
 from rljob.render.ports import PortBlock
+from rljob.render.security import PodSecurity, settle
 from rljob_runtime.contract import PodVariable, head_paths
 
 TOKEN_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads, not a secret
@@ -119,9 +120,11 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
     template = spec.head.template
     shared = spec.worker_groups[0].template
     mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
-    ray = _ray_container("ray-head", spec, template, {}, mounts) | stopping.head_hooks(spec)
+    security = PodSecurity.of(spec, template, spec.pod_spec_patch.head)
+    ray = _ray_container("ray-head", spec, template, {}, mounts) | security.user_image() | stopping.head_hooks(spec)
     ray["env"] = pods.environment(ray["env"], stopping.head_env(spec))
-    pod = _pod(job, spec, template, name, [ray, _exporter(spec, name)], mounts, [shared, template])
+    containers = [ray, _exporter(spec, name) | security.own_program()]
+    pod = _pod(job, spec, template, name, containers, mounts, [shared, template], security)
     resources.complete(ray, resources.RAY, template.shared_memory)
     pods.complete_helpers(spec, pod)
     hardware.spare_npu_nodes(spec, pod)
@@ -135,7 +138,7 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
         },
         "template": {
             "metadata": _pod_metadata(job, spec, template, generation, hardware.head_annotations(spec)),
-            "spec": _with_sidecar(apply_patch(pod, spec.pod_spec_patch.head)),
+            "spec": _with_sidecar(settle(apply_patch(pod, spec.pod_spec_patch.head))),
         },
     }
 
@@ -164,10 +167,15 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     devices = {facts.resource: group.devices_per_node}
     mounts = pods.user_mounts(template) + code.code_mounts(spec)
     driver = hardware.driver_paths(spec, frozenset(mount["mountPath"] for mount in mounts))
-    ray = _ray_container("ray-worker", spec, template, devices, mounts) | stopping.worker_hooks(spec)
+    security = PodSecurity.of(spec, template, spec.pod_spec_patch.workers)
+    ray = (
+        _ray_container("ray-worker", spec, template, devices, mounts)
+        | security.user_image()
+        | stopping.worker_hooks(spec)
+    )
     ray["env"] = pods.environment(ray["env"], stopping.worker_env(spec))
     ray["volumeMounts"] += hardware.driver_volume_mounts(driver)
-    pod = _pod(job, spec, template, name, [ray], mounts, [template])
+    pod = _pod(job, spec, template, name, [ray], mounts, [template], security)
     pod["volumes"] += hardware.driver_volumes(driver)
     hardware.guarantee(facts, [ray, *pods.own_helpers(spec, pod)])
     resources.complete(ray, resources.worker_size(group.devices_per_node), template.shared_memory)
@@ -185,7 +193,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         "rayStartParams": _worker_start_params(group, facts, template.cpu),
         "template": {
             "metadata": _pod_metadata(job, spec, group.template, generation, worker_annotations),
-            "spec": apply_patch(pod, spec.pod_spec_patch.workers),
+            "spec": settle(apply_patch(pod, spec.pod_spec_patch.workers)),
         },
     }
 
@@ -223,6 +231,7 @@ def _pod(
     containers: list[dict[str, Any]],
     mounts: pods.Mounts,
     volume_templates: list[PodTemplate],
+    security: PodSecurity,
 ) -> dict[str, Any]:
     return {
         # A restarted Ray process has lost its state, so the pod is replaced instead of the container.
@@ -245,7 +254,7 @@ def _pod(
             *code.code_volumes(job, spec),
             *injection.volumes(spec),
         ],
-        **pods.helpers(spec, template, mounts),
+        **pods.helpers(spec, template, mounts, security),
         "containers": containers,
     }
 

@@ -23,6 +23,7 @@ from rljob.core.validation.validate import Checked
 from rljob.render.accelerators import facts_of
 from rljob.render.code import FETCH_SECONDS, fetch_containers
 from rljob.render.names import JobIdentity
+from rljob.render.security import PodSecurity
 from rljob_runtime.contract import JobConfig, Platform
 
 NAMESPACE = "default"
@@ -160,7 +161,7 @@ def _write_config_map(name: str, folder: Path, surroundings: Surroundings) -> No
 def _fetch_code(spec: RLJobSpec, folder: JobFolder, variables: Variables) -> list[Step]:
     """Return the step that fetches code from Git as the pods' init container does, or None."""
     steps = []
-    for container in fetch_containers(spec):
+    for container in fetch_containers(spec, PodSecurity.of(spec, spec.head.template)):
         folder.fetched_code.mkdir(parents=True, exist_ok=True)
         local = {spec.code.mount_path: str(folder.fetched_code)}
         initializer = Initializer(

@@ -19,6 +19,7 @@ from rljob.core.observed import Manifest
 from rljob.render import labels, pods
 from rljob.render.metadata import owner_reference
 from rljob.render.names import JobIdentity
+from rljob.render.security import PodSecurity
 from rljob_runtime.contract import SpoolFile, head_paths
 
 HEAD_CONTAINER = "ray-head"
@@ -91,7 +92,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
                     "imagePullPolicy": spec.runtime.image_pull_policy,
                     "command": ["sleep", str(POD_SECONDS)],
                     "resources": pods.resources("10m", "64Mi") | {"limits": {"cpu": "1", "memory": "64Mi"}},
-                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    **PodSecurity.of(spec, template).user_image_with_own_program(),
                     "volumeMounts": [{**mount, "readOnly": True} for mount in mounts],
                 }
             ],

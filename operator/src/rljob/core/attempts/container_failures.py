@@ -49,6 +49,7 @@ SIGNALS = frozenset({128 + 9, 128 + 15})
 
 # kubernetes v1.36.2: pkg/kubelet/images/types.go, pkg/kubelet/kuberuntime/kuberuntime_container.go
 NEVER_PULLED = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_NOT_CONFIGURED = "CreateContainerConfigError"
 _NOT_CREATED = frozenset({"CreateContainerError", "RunContainerError"})
 _RUNTIME_ENDS = frozenset({"StartError", "ContainerCannotRun", *_NOT_CREATED})
 """Reasons of the container runtime (containerd v2.2.0, internal/cri/server/helpers.go: StartError; cri-o:
@@ -61,6 +62,8 @@ _CERTAIN = re.compile(
     re.IGNORECASE,
 )
 """Messages of runc, crun, the kernel and Python about an image that cannot run its command on any node."""
+_NO_ALLOWED_USER = re.compile(r"container has runAsNonRoot and image |container's runAsUser breaks non-root policy")
+"""kubernetes v1.36.2: pkg/kubelet/kuberuntime/security_context_others.go, verifyRunAsNonRoot."""
 _OTHER_CPU = re.compile("exec format error", re.IGNORECASE)
 
 _DELETED = re.compile(
@@ -172,6 +175,11 @@ def is_for_other_cpu(failure: ContainerFailure) -> bool:
     return _OTHER_CPU.search(failure.message) is not None
 
 
+def has_no_allowed_user(message: str) -> bool:
+    """Report whether the kubelet refuses the user of a container: root, or a name that may be root."""
+    return _NO_ALLOWED_USER.search(message) is not None
+
+
 def lacks_program(failure: ContainerFailure) -> bool:
     """Report whether the image lacks what the container runs."""
     return failure.exit_code in _SHELL_CODES or _CERTAIN.search(failure.message) is not None
@@ -200,6 +208,8 @@ def _is_later(end: End, failure: ContainerFailure) -> bool:
 
 def _is_certain(found: ContainerFailure | End) -> bool:
     """Report whether the image alone explains the end."""
+    if found.reason == _NOT_CONFIGURED:
+        return has_no_allowed_user(found.message)
     return found.exit_code in _SHELL_CODES or found.reason in NEVER_PULLED or _CERTAIN.search(found.message) is not None
 
 
@@ -229,7 +239,8 @@ def _of_pod(pod: Manifest, now: datetime, restarted: frozenset[str]) -> Iterator
 def _waiting(role: str, found: Mapping[str, Any], now: datetime) -> End | None:
     waiting = (found.get("state") or {}).get("waiting") or {}
     reason, message = _reason(waiting.get("reason")), _cut(waiting.get("message"))
-    if reason in NEVER_PULLED or (reason in _NOT_CREATED and _CERTAIN.search(message)):
+    refused = reason == _NOT_CONFIGURED and has_no_allowed_user(message)
+    if refused or reason in NEVER_PULLED or (reason in _NOT_CREATED and _CERTAIN.search(message)):
         return End(role, str(found["name"]), None, reason, message, times.to_text(now))
     return None
 

@@ -12,6 +12,7 @@ from rljob.core.attempts.container_failures import (
     NEVER_PULLED,
     OOM_KILLED,
     RAY,
+    has_no_allowed_user,
     is_for_other_cpu,
     lacks_program,
 )
@@ -23,6 +24,11 @@ from rljob_runtime.contract import ExitCode
 HELPERS = frozenset({EXPORTER, FETCH_CODE, injection.CONTAINER})
 """Containers that run the operator's image if the runtime is injected, otherwise spec.runtime.image."""
 OF_RUNTIME_IMAGE = RAY | HELPERS | {"wait-gcs-ready"}
+USER_ADVICE = (
+    "the image runs as root, or its user has no number: use an image with a numeric user, or set "
+    "template.securityContext of spec.head and spec.workerGroups: runAsUser with another user than 0, or, if the "
+    "namespace allows root, runAsNonRoot: false"
+)
 NODES = "choose nodes by the label kubernetes.io/arch in template.nodeSelector"
 SETTING = "the operator's --runtime-image (image.repository and image.tag of its chart)"
 
@@ -50,6 +56,8 @@ def advice(failure: ContainerFailure, injected: str | None = None) -> str:
         return "raise the memory of the container"
     if failure.container == FETCH_CODE and failure.exit_code == ExitCode.BAD_CONFIG:
         return "correct spec.code.git"
+    if has_no_allowed_user(failure.message):
+        return USER_ADVICE
     if injected is not None and failure.container in HELPERS:
         return _about_operator_image(failure, injected)
     if is_for_other_cpu(failure):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from rljob.core.attempts.start_advice import pull_advice
+from rljob.core.attempts.container_failures import has_no_allowed_user
+from rljob.core.attempts.start_advice import USER_ADVICE, pull_advice
 from rljob.core.manifest_facts import counted_workers, is_deleted, wanted_workers
 from rljob.core.observed import Manifest
 
@@ -159,7 +160,10 @@ def _image(pod: Manifest) -> Diagnosis | None:
 
 
 def _config(pod: Manifest) -> Diagnosis | None:
-    return _waiting(pod, _CONFIG_REASONS, StartReason.CONTAINER_CONFIG_INVALID)
+    found = _waiting(pod, _CONFIG_REASONS, StartReason.CONTAINER_CONFIG_INVALID)
+    if found is None or not has_no_allowed_user(found.message):
+        return found
+    return replace(found, message=f"{found.message}; {USER_ADVICE}")
 
 
 def _waiting(pod: Manifest, reasons: frozenset[str], reason: StartReason) -> Diagnosis | None:

@@ -25,6 +25,7 @@ from rljob.core.attempts.container_failures import (
 
 NOT_FOUND = "/bin/bash: line 1: ray: command not found"
 NO_BASH = 'unable to start container process: exec: "/bin/bash": stat /bin/bash: no such file or directory: unknown'
+AS_ROOT = 'container has runAsNonRoot and image will run as root (pod: "p", container: ray-head)'
 NODE_FAULT = "failed to create shim task: error running hook: exit status 1: device is not ready"
 LATER = 1000.0
 
@@ -121,6 +122,10 @@ HEAD_END = End("head", "ray-head", 127, "Error", NOT_FOUND, text(10))
                 "executable file `bash` not found in $PATH",
                 text(LATER),
             ),
+        ),
+        (
+            pod(waiting("CreateContainerConfigError", AS_ROOT)),
+            End("head", "ray-head", None, "CreateContainerConfigError", AS_ROOT, text(LATER)),
         ),
         # It ended before its deletion was requested.
         (pod(terminated(), meta={"deletionTimestamp": text(40), "deletionGracePeriodSeconds": 30}), HEAD_END),
@@ -384,3 +389,12 @@ def test_of_a_long_message_the_end_is_kept() -> None:
     assert end.message.startswith("…")
     assert end.message.endswith("é the cause")
     assert len(end.message.encode()) <= 603
+
+
+def test_a_user_that_the_kubelet_refuses_ends_the_start() -> None:
+    def seen(reason: str, message: str) -> list[ContainerFailure]:
+        found = [End("head", "ray-head", None, reason, message, text(20 * number)) for number in range(3)]
+        return with_ends([], found)
+
+    assert hopeless(seen("CreateContainerConfigError", AS_ROOT), [])
+    assert hopeless(seen("CreateContainerConfigError", "no such Secret: exec format error"), []) is None

@@ -13,6 +13,7 @@ from rljob.render import labels
 
 OPERATOR = "registry.example/rljob/operator:1.2.3"
 OTHER_CPU = "exec /bin/bash: exec format error"
+AS_ROOT = "container has runAsNonRoot and image will run as root"
 NO_MODULE = "python: No module named rljob_runtime"
 
 
@@ -44,6 +45,7 @@ def failure(
         (failure("exporter", said=NO_MODULE), "with spec.runtime.injection Auto, it needs no rljob-runtime"),
         (failure("fetch-code", 64), "correct spec.code.git"),
         (failure(), "correct the image, or the command"),
+        (failure(code=None, reason="CreateContainerConfigError", said=AS_ROOT), "runAsUser with another user than 0"),
     ],
 )
 def test_in_the_image_of_the_job_the_advice_names_what_to_correct(found: ContainerFailure, words: str) -> None:

@@ -30,6 +30,7 @@ NO_IMAGE = pod(
     "z", containerStatuses=[container(waiting={"reason": "ImagePullBackOff", "message": "no\n  such image"})]
 )
 NO_SECRET = pod(initContainerStatuses=[container(waiting={"reason": "CreateContainerConfigError"})])
+CONFIG = {"reason": "CreateContainerConfigError"}
 KILLED = pod(containerStatuses=[container(terminated={"exitCode": 137, "reason": "OOMKilled"})])
 RESTARTED = pod(containerStatuses=[container() | {"lastState": {"terminated": {"exitCode": 2, "message": "no disk"}}}])
 EXITED = pod(containerStatuses=[container(terminated={"exitCode": 0})])
@@ -153,3 +154,20 @@ def test_the_cause_of_a_failed_pull_is_put_into_words(message: str, advice: str)
     assert found.reason is StartReason.IMAGE_PULL_FAILED
     assert f": {message}" in found.message
     assert found.message.endswith(advice)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'container has runAsNonRoot and image will run as root (pod: "p", container: ray)',
+        "container has runAsNonRoot and image has non-numeric user (ray), cannot verify user is non-root",
+        'container\'s runAsUser breaks non-root policy (pod: "p", container: ray)',
+    ],
+)
+def test_a_user_that_the_kubelet_refuses_is_answered_with_the_field(message: str) -> None:
+    found = diagnose([pod(containerStatuses=[container(waiting=CONFIG | {"message": message})])])
+    assert found.reason is StartReason.CONTAINER_CONFIG_INVALID
+    for part in ("template.securityContext of spec.head and spec.workerGroups", "runAsUser", "runAsNonRoot: false"):
+        assert part in found.message
+    other = diagnose([pod(containerStatuses=[container(waiting=CONFIG | {"message": "no such Secret"})])])
+    assert other.message.endswith("no such Secret")
