@@ -90,7 +90,7 @@ def job(site: Site, template: Json) -> Json:
     spec = typed(small_spec({"initializers": [{"name": "get", "command": ["x"]}]}))
     made = build_initializer(identity(site), spec, spec.initializers[0])
     made["spec"]["template"] = {
-        **template,
+        "spec": {**template["spec"], "automountServiceAccountToken": False},
         "metadata": merged(made["spec"]["template"]["metadata"], template["metadata"]),
     }
     return made
