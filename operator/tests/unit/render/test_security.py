@@ -31,7 +31,7 @@ USERS = frozenset({"ray-head", "ray-worker", "judge", "initializer"})
 """Containers that run an image of the user's."""
 
 
-def containers(spec: RLJobSpec) -> dict[str, Json]:
+def containers(spec: RLJobSpec) -> dict[str, Any]:
     """Return the security contexts of all containers of all pods, by pod and container."""
     cluster = build_raycluster(IDENTITY, spec, 1, "digest")["spec"]
     pods = {"head": cluster["headGroupSpec"]["template"]["spec"]}
