@@ -25,6 +25,7 @@ from scripts.command_recipes.page import cann_recipes_page
 from scripts.dashboards import board_files
 from scripts.memory_reference import memory_page
 from scripts.models_reference import models_page
+from scripts.permissions_reference import permissions_page
 from scripts.reference import metrics_page, rljob_page
 from scripts.scrape_names import scrape_config_text
 from scripts.upstream_conditions.page import upstream_conditions_page
@@ -54,6 +55,7 @@ def generated_files() -> dict[Path, str]:
         reference / "metrics.md": metrics_page(),
         reference / "memory.md": memory_page(),
         reference / "models.md": models_page(),
+        reference / "operator-permissions.md": permissions_page(),
         reference / "ascend-image.md": ascend_image_page(),
         reference / "verl-keys.md": verl_keys_page(),
         reference / "accelerators.md": accelerators_page(),

@@ -37,7 +37,7 @@ UNIT = (
     "benchmarks",
 )
 ROTATION = "tests/chart/test_token_rotation.py"
-NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not cluster and not browser")
+NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not audit and not cluster and not browser")
 
 # Tests runs of the contract driver or, with RLJOB_E2E_TRAINER=verl, of verl.
 LIFECYCLE = (*PYTEST, "-m", "lifecycle", "--timeout=3600", "--durations=12")
@@ -201,13 +201,21 @@ FULL = (
         after=("product", "load-verl"),
         after_end_of=("lifecycle", "seams", "scale"),
     ),
+    Stage(
+        "audit",
+        "no request of the operator was denied, and all are in its table of permissions",
+        (*PYTEST, "-m", "audit", "tests/e2e"),
+        2,
+        after=("product",),
+        after_end_of=("e2e", "lifecycle", "training"),
+    ),
     # The cluster is removed last, whatever the results of the other stages are.
     Stage(
         "down",
         "remove the cluster",
         (*CLUSTER, "down"),
         5,
-        after_end_of=("cluster", "training", "chart-live", "contract", "seams"),
+        after_end_of=("cluster", "training", "audit", "chart-live", "contract", "seams"),
         last=True,
     ),
     Stage("leaks", "check that nothing of the cluster is left", (*CLUSTER, "leaks"), 2, after=("down",)),

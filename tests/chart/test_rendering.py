@@ -9,13 +9,14 @@ import base64
 import gzip
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from rljob.cluster.permissions import PERMISSIONS, WRITES, Where
+from rljob.control.builtin_recipes import owner_label
 from rljob.render.accelerators import built_in_document
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, VALUES, Manifest, helm, pick, render
 
@@ -90,13 +91,51 @@ def test_leases_are_reached_in_the_own_namespace_only() -> None:
 
 
 def test_the_role_is_what_the_operator_says_it_needs() -> None:
-    readme = (ROOT / "operator/src/rljob/cluster/README.md").read_text()
-    table = readme.split("### Permissions: ClusterRole")[1].split("###")[0]
-    rows = re.findall(r'^\| ("?[a-z0-9.-]*"?) \| ([a-z/]+) \| ([a-z, ]+) \|', table, re.MULTILINE)
-    wanted = {(group.strip('"'), resource): set(verbs.strip().split(", ")) for group, resource, verbs in rows}
-    assert len(wanted) >= 8
-    role = pick(render(), "ClusterRole")
-    assert {(r["apiGroups"][0], r["resources"][0]): set(r["verbs"]) for r in role["rules"]} == wanted
+    def granted(role: Manifest) -> dict[tuple[str, str], set[str]]:
+        found: dict[tuple[str, str], set[str]] = {}
+        for rule in role["rules"]:
+            (group,), (resource,) = rule["apiGroups"], rule["resources"]
+            found.setdefault((group, resource), set()).update(rule["verbs"])
+        return found
+
+    def wanted(*places: Where) -> dict[tuple[str, str], set[str]]:
+        return {(row.group, row.resource): set(row.verbs) for row in PERMISSIONS if row.where in places}
+
+    manifests = render()
+    assert granted(pick(manifests, "ClusterRole")) == wanted(Where.JOBS, Where.CLUSTER)
+    assert granted(pick(manifests, "Role", f"{RELEASE}-lease")) == wanted(Where.HOME)
+
+
+def test_every_write_is_restricted_by_a_policy() -> None:
+    """A role grants a kind of objects; the policy that the table names judges which ones."""
+    policies = {m["metadata"]["name"]: m for m in render() if m["kind"] == "ValidatingAdmissionPolicy"}
+    operations = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
+    for row in PERMISSIONS:
+        writes = WRITES & set(row.verbs)
+        assert bool(writes) == bool(row.writes_only), row
+        if not writes or not row.policy:
+            # Subresources: the API server itself restricts what they write.
+            assert not writes or "/" in row.resource, row
+            continue
+        policy = policies[f"{RELEASE}-{row.policy}"]
+        matched = {
+            operation
+            for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+            if row.group in rule["apiGroups"] and row.resource in rule["resources"]
+            for operation in rule["operations"]
+        }
+        assert {operations[verb] for verb in writes} <= matched, row
+
+
+def test_the_policies_know_the_recipes_of_their_installation() -> None:
+    for namespace in (NAMESPACE, "n" * 60):
+        manifests = render("--namespace", namespace)
+        (policy,) = [
+            m
+            for m in manifests
+            if m["kind"] == "ValidatingAdmissionPolicy" and m["metadata"]["name"] == f"{RELEASE}-account"
+        ]
+        assert f"'{owner_label(namespace, RELEASE)}'" in str(policy["spec"]["validations"])
 
 
 def test_with_a_watched_namespace_nothing_is_cluster_wide() -> None:
@@ -236,15 +275,18 @@ def test_policies_hold_where_the_operator_works() -> None:
     def bindings(*words: str) -> list[Manifest]:
         return [m for m in render(*words) if m["kind"] == "ValidatingAdmissionPolicyBinding"]
 
-    assert len(bindings()) == 7
+    everywhere = {f"{RELEASE}-{policy}" for policy in ("children", "account")}
+    assert everywhere < {binding["metadata"]["name"] for binding in bindings()}
     for binding in bindings():
         assert binding["spec"]["validationActions"] == ["Deny"]
         assert "matchResources" not in binding["spec"]
-    of_one = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a"}}}
+    # What the operator itself may write is judged in every namespace.
     for binding in bindings("--set", "operator.watchNamespace=a"):
-        # The operator's own account is limited everywhere.
-        everywhere = binding["metadata"]["name"].endswith(("-children", "-account"))
-        assert binding["spec"].get("matchResources") == (None if everywhere else of_one)
+        if binding["metadata"]["name"] in {f"{NAMESPACE}-{name}" for name in everywhere}:
+            assert "matchResources" not in binding["spec"]
+        else:
+            selector = binding["spec"]["matchResources"]["namespaceSelector"]
+            assert selector == {"matchLabels": {"kubernetes.io/metadata.name": "a"}}
     assert bindings("--set", "policies.enabled=false") == []
 
 

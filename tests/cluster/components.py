@@ -4,6 +4,7 @@ They are started in this order. The table is all that `up`, `down`, `status` and
 components.
 """
 
+import json
 import os
 import socket
 import urllib.error
@@ -134,9 +135,14 @@ def _api_server(state: State, api: Api) -> Component:
             f"--kubelet-client-certificate={pki / 'admin.crt'}",
             f"--kubelet-client-key={pki / 'admin.key'}",
             "--kubelet-preferred-address-types=InternalIP",
+            # tests/e2e/test_audit.py reads it. Together with the older file, it holds more than `make test` writes.
+            f"--audit-policy-file={state.folder / 'audit.json'}",
+            f"--audit-log-path={state.logs / 'audit.log'}",
+            "--audit-log-maxsize=128",
+            "--audit-log-maxbackup=1",
         ),
         api.ready,
-        files=(pki / "ca.crt", pki / "apiserver.crt"),
+        files=(pki / "ca.crt", pki / "apiserver.crt", state.folder / "audit.json"),
     )
 
 
@@ -183,6 +189,22 @@ def of_node(node: Node, npus: int) -> list[Component]:
         ),
         Component(f"fakenpu-{node.name}", plugin, lambda: _accepts(node.npu_socket)),
     ]
+
+
+def audit_policy() -> str:
+    """Return which requests the API server records: those of ServiceAccounts, except of its own and KubeRay's."""
+    own = [f"system:serviceaccounts:{namespace}" for namespace in ("kube-system", "kuberay-system")]
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [
+            {"level": "None", "userGroups": own},
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+            {"level": "None"},
+        ],
+    }
+    return json.dumps(policy, indent=1)
 
 
 def corefile(state: State) -> str:

@@ -204,6 +204,8 @@ def _prepare(state: State, members: Iterable[Node], settings: Settings) -> None:
     state.volumes.mkdir(parents=True, exist_ok=True)
     corefile = components.corefile(state)
     (state.folder / "Corefile").write_text(corefile)
+    (state.folder / "audit.json").write_text(components.audit_policy())
+    state.logs.mkdir(parents=True, exist_ok=True)
     for node in members:
         mounts.ensure_mount_namespace(node)
         network.ensure_network(node)

@@ -255,11 +255,12 @@ def test_the_operator_shortens_the_grace_period_of_terminating_pods_of_jobs_only
     }
     folder = f"/api/v1/namespaces/{job.namespace}/pods"
     # A pod without a node has no grace period that could be shortened.
-    spec = {"containers": [{"name": "c", "image": "registry.example/x:1"}], "nodeName": f"{site.id}-none"}
+    spec: Json = {"containers": [{"name": "c", "image": "registry.example/x:1"}], "nodeName": f"{site.id}-none"}
     try:
         for name, (marks, controller, terminating, says) in pods.items():
             # The owner does not exist; the finalizer keeps the pod from the garbage collector.
-            metadata = {"name": name, "namespace": job.namespace, "labels": marks, "finalizers": ["rljob.dev/test"]}
+            metadata: Json = {"name": name, "namespace": job.namespace, "labels": marks}
+            metadata["finalizers"] = ["rljob.dev/test"]
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
             if terminating:
                 metadata["ownerReferences"] = [controller]

@@ -12,6 +12,7 @@ import pytest
 from builders import IDENTITY, Json, merged, small_spec, typed
 from contract.conftest import KUBECONFIG
 from contract.policy_site import Site
+from corpus.bad import template
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.report.fetch import reader_pod
@@ -32,6 +33,15 @@ EVERYTHING: Json = {
 }
 WHOLE_NODE: Json = {"accelerator": {"class": "atlas-a3"}, "workerGroups": [{"name": "trainer", "devicesPerNode": 16}]}
 NOTHING_MOUNTED: Json = {"accelerator": {"driverMounts": "None"}}
+RECORDS: Json = merged(
+    template(
+        {
+            "volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}}],
+            "volumeMounts": [{"name": "runs", "mountPath": "/runs"}],
+        }
+    ),
+    {"observability": {"logPath": "/runs/logs"}},
+)
 NON_ROOT: Json = {"template": {"securityContext": {"runAsNonRoot": True}}}
 
 
@@ -133,7 +143,7 @@ def test_the_pods_of_the_command_line_are_restricted(site: Site) -> None:
     check = ImageCheck("x.example/verl:1", "x.example/operator:1", seconds=300, user=65532)
     pods = {
         "check-image": pod(build_pod(check, "check")["spec"]),
-        "report": pod(reader_pod(IDENTITY, typed(), "reader")["spec"]),
+        "report": pod(reader_pod(IDENTITY, typed(small_spec(RECORDS)), "reader")["spec"]),
     }
     assert strictest(site, pods) == "restricted"
     assert strictest(site, {"as root": pod(build_pod(replace(check, user=0), "check")["spec"])}) == "baseline"

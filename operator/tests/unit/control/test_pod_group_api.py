@@ -36,7 +36,7 @@ def group(job: Manifest, name: str = "c1", *, owner: str | None = None) -> dict[
 
 async def seen(machine: Machine) -> Observed:
     observed = await machine.reconciler.observer.observe(KEY, machine.clock.now())
-    assert observed is not None
+    assert isinstance(observed, Observed)
     return observed
 
 

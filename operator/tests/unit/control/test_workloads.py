@@ -12,7 +12,7 @@ from machine import KEY, Machine, cluster_of
 from rljob.cluster.errors import Forbidden
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, WORKLOAD
 from rljob.control.store import Key, Store
-from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, Unseen
+from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, Observed, Unseen
 
 
 def workload(owner: Manifest, *, kind: str = "RayCluster", message: str = "16 more needed") -> dict[str, Any]:
@@ -36,7 +36,7 @@ async def begin(machine: Machine) -> Manifest:
 
 async def seen(machine: Machine) -> Manifest | Unseen | None:
     observed = await machine.reconciler.observer.observe(KEY, machine.clock.now())
-    assert observed is not None
+    assert isinstance(observed, Observed)
     return observed.workload
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from builders import IDENTITY, Json, merged, small_spec, typed
+from corpus.bad import template
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.report.fetch import reader_pod
@@ -31,7 +32,7 @@ USERS = frozenset({"ray-head", "ray-worker", "judge", "initializer"})
 """Containers that run an image of the user's."""
 
 
-def containers(spec: RLJobSpec) -> dict[str, Json]:
+def containers(spec: RLJobSpec) -> dict[str, Any]:
     """Return the security contexts of all containers of all pods, by pod and container."""
     cluster = build_raycluster(IDENTITY, spec, 1, "digest")["spec"]
     pods = {"head": cluster["headGroupSpec"]["template"]["spec"]}
@@ -144,7 +145,18 @@ def test_containers_of_a_template_are_the_users() -> None:
     assert found["head/mine"] is None
 
 
+RECORDS: Json = merged(
+    template(
+        {
+            "volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}}],
+            "volumeMounts": [{"name": "runs", "mountPath": "/runs"}],
+        }
+    ),
+    {"observability": {"logPath": "/runs/logs"}},
+)
+
+
 @pytest.mark.parametrize(("change", "context"), [({}, RESTRICTED), (NPU, MAYBE_ROOT)])
 def test_the_pod_that_reads_the_records_has_the_user_of_the_image(change: Json, context: Json) -> None:
-    (reader,) = reader_pod(IDENTITY, typed(small_spec(change)), "reader")["spec"]["containers"]
+    (reader,) = reader_pod(IDENTITY, typed(small_spec(merged(RECORDS, change))), "reader")["spec"]["containers"]
     assert reader["securityContext"] == context
