@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from builders import IDENTITY, Json, merged, small_spec, typed
-from corpus.bad import template
+from corpus.bad import head
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.report.fetch import reader_pod
@@ -146,7 +146,7 @@ def test_containers_of_a_template_are_the_users() -> None:
 
 
 RECORDS: Json = merged(
-    template(
+    head(
         {
             "volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}}],
             "volumeMounts": [{"name": "runs", "mountPath": "/runs"}],
