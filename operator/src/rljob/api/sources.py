@@ -9,9 +9,8 @@ from pydantic import Field
 
 from rljob.api import forms
 from rljob.api.base import ATOMIC, Count, Label, Model, NonNegative, ObjectName, Path, Quantity, keyed_by
-from rljob.api.pods import EnvName, EnvVar, ObjectReference
+from rljob.api.pods import EnvName, EnvVar, ObjectReference, Word
 
-Word = Annotated[str, Field(max_length=4096)]
 Command = Annotated[list[Word], Field(max_length=64, json_schema_extra=ATOMIC)]
 
 

@@ -11,7 +11,7 @@ from corpus import BAD
 from corpus.bad import Bad
 from property.test_fuzz import GOOD_SPECS
 
-from rljob.cli import yaml11
+from rljob.api import yaml11
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import NOBODY, Row, explain, read_path
 from rljob.cli.main import main

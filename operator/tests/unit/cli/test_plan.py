@@ -7,7 +7,7 @@ import pytest
 from builders import small_spec
 from corpus.memory import CONFIG, OFFLOADED, WIDE, on_a3
 
-from rljob.cli import yaml11
+from rljob.api import yaml11
 from rljob.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
+from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import MAX_RECIPE_DEPTH, NOT_IN_A_RECIPE, RecipeKind
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.spec.merge import Layer, layer, unset_problem
@@ -70,7 +71,10 @@ def resolve(raw_spec: Mapping[str, Any], recipes: Recipes, absent: str = NOT_IN_
         spec = recipes[wanted].get("spec") or {}
         if problems := tuple(_template_violations(wanted, spec)):
             return Chain(violations=problems)
-        found.append(_read(wanted, recipes[wanted], spec))
+        template, unread = read_texts(spec["template"], f"{wanted}: spec.template")
+        if unread:
+            return Chain(violations=tuple(Violation(problem.field, problem.message) for problem in unread))
+        found.append(_read(wanted, recipes[wanted], template, spec.get("unset")))
         seen.append(wanted)
         place, reference = f"{wanted}: spec.recipeRef", spec.get("recipeRef")
         may_be_local = wanted.kind is RecipeKind.RL_RECIPE
@@ -123,12 +127,12 @@ def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[
     yield from unset_violations(f"{recipe}: spec.unset", spec.get("unset"))
 
 
-def _read(wanted: RecipeId, manifest: Manifest, spec: Mapping[str, Any]) -> RecipeLayer:
+def _read(wanted: RecipeId, manifest: Manifest, template: Mapping[str, Any], unset: object) -> RecipeLayer:
     metadata = manifest["metadata"]
     origin = RecipeOrigin(
         wanted.kind, wanted.name, str(metadata.get("uid", "")), int(metadata.get("generation", 0) or 0)
     )
-    return RecipeLayer(origin, spec["template"], tuple(_texts(spec.get("unset"))))
+    return RecipeLayer(origin, template, tuple(_texts(unset)))
 
 
 def _texts(found: object) -> Sequence[str]:

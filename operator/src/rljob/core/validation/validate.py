@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from rljob.api import forms
 from rljob.api.field_path import member
 from rljob.api.recipes import RecipeLayer
+from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.launcher import Launcher
 from rljob.core.nearest import nearest_field
@@ -35,6 +36,7 @@ from rljob.core.validation import (
     secrets,
     topology,
 )
+from rljob.core.validation.sizes import size_violations
 from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
@@ -128,10 +130,11 @@ def _checked(
     found += tuple(unset_violations("spec.unset", raw_spec.get("unset")))
     unset = raw_spec.get("unset")
     paths = [path for path in unset if isinstance(path, str)] if isinstance(unset, list) else []
-    own = layer(JOB_SOURCE, raw_spec, paths)
-    merged = merge([*map(merge_layer, recipes), own])
+    own, unread = read_texts(raw_spec, "spec")
+    found += tuple(Violation(problem.field, problem.message) for problem in unread)
+    merged = merge([*map(merge_layer, recipes), layer(JOB_SOURCE, own, paths)])
     document = values(merged)
-    found += (*_depth_violations(document), *_null_violations(document, "spec"))
+    found += (*_depth_violations(document), *_null_violations(document, "spec"), *size_violations(document))
     # What a Command job must not have is reported once, and not judged as well.
     found += tuple(launcher_fields.violations(merged.tree))
     document = launcher_fields.readable(document)
