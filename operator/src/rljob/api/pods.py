@@ -174,7 +174,8 @@ class Toleration(Model):
     """A taint that the pods tolerate."""
 
     key: Text | None = None
-    """Key of the taint. It is required, and the taints of control-plane nodes are refused: jobs do not run there."""
+    """Key of the taint. Unset with operator Exists, every taint is tolerated, also that of control-plane nodes; the
+    chart's policies can forbid that (docs/guides/policies.md)."""
     operator: Literal["Exists", "Equal"] = "Exists"
     """Exists: tolerate any value. Equal: tolerate only value. Defaults to Exists."""
     value: Text | None = None

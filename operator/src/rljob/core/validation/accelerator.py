@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from rljob.api.accelerators import DriverMounts
-from rljob.api.quantity import quantity
 from rljob.api.pods import ContainerResources
+from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
 from rljob.core.validation.arithmetic import next_multiple

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rljob.api.field_path import member
-from rljob.core.validation.pods import resource_problem, toleration_problem
+from rljob.core.validation.pods import resource_problem
 from rljob.core.validation.violation import Violation
 from rljob.render.patch import DIRECTIVE
 
@@ -206,11 +206,3 @@ def resource_violations(resources: object, place: str) -> Iterator[Violation]:
         for name in amounts if isinstance(amounts, Mapping) else ():
             if (problem := resource_problem(str(name))) is not None:
                 yield Violation(member(f"{place}.{kind}", str(name)), f"cannot be patched: {problem}")
-
-
-def toleration_violations(value: object, place: str) -> Iterator[Violation]:
-    """Return the tolerations that no pod may have."""
-    for index, entry in enumerate(value if isinstance(value, list) else ()):
-        key = entry.get("key") if isinstance(entry, Mapping) else None
-        if isinstance(entry, Mapping) and (problem := toleration_problem(key)) is not None:
-            yield Violation(f"{place}[{index}]", problem)

@@ -15,7 +15,6 @@ from rljob.core.validation.patch_fields import (
     POD,
     field_violations,
     resource_violations,
-    toleration_violations,
 )
 from rljob.core.validation.pods import OUR_PREFIX, RESERVED_VOLUMES, is_injected_path, normal, variable_problem
 from rljob.core.validation.violation import Check, Violation
@@ -35,7 +34,6 @@ def _patches_leave_promises(spec: RLJobSpec) -> Iterator[Violation]:
         field = f"spec.podSpecPatch.{name}"
         yield from (Violation(problem.path, problem.message) for problem in patch_problems(patch, field))
         yield from field_violations(patch, POD, field)
-        yield from toleration_violations(patch.get("tolerations"), f"{field}.tolerations")
         yield from _volumes(f"{field}.volumes", patch.get("volumes"))
         yield from _containers(spec, name, f"{field}.containers", patch.get("containers"))
 

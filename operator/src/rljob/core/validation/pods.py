@@ -45,8 +45,6 @@ RAY_WORKER_PORTS = range(10002, 20000)
 """From the same page: min-worker-port and max-worker-port."""
 PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 HUGE_PAGES = "hugepages-"
-CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-"""Taints of control-plane nodes (https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
 CONTAINER_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 DEVICE_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point, not a file
 
@@ -144,7 +142,7 @@ def _secret_variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _tolerations_hold(spec: RLJobSpec) -> Iterator[Violation]:
-    """Apply the rules of the API server (validateTolerations), and keep jobs off the control plane."""
+    """Apply the rules of the API server (validateTolerations)."""
     for path, template in fields.templates(spec):
         for index, toleration in enumerate(template.tolerations):
             place = f"{path}.tolerations[{index}]"
@@ -152,25 +150,12 @@ def _tolerations_hold(spec: RLJobSpec) -> Iterator[Violation]:
                 yield Violation(
                     place, f"operator Exists allows no value, but it is {toleration.value}; use operator Equal"
                 )
-            if (problem := toleration_problem(toleration.key)) is not None:
-                yield Violation(place, problem)
+            if toleration.operator == "Equal" and not toleration.key:
+                yield Violation(place, "operator Equal requires a key; set it, or use operator Exists for all taints")
             if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
                 yield Violation(
                     place, "tolerationSeconds requires effect NoExecute; set it, or remove tolerationSeconds"
                 )
-
-
-def toleration_problem(key: object) -> str | None:
-    """Return why no pod may tolerate a taint; None if it may.
-
-    A node of the control plane holds the cluster's credentials, and one pod may take its memory and disk. A toleration
-    without key covers its taint as well.
-    """
-    if not key:
-        return "requires the key of a taint; without one it covers the taints of control-plane nodes; name each taint"
-    if key in CONTROL_PLANE:
-        return f"{key} is the taint of control-plane nodes, where jobs do not run; remove the toleration"
-    return None
 
 
 def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:

@@ -67,7 +67,11 @@ NAME = {"name": "sample"}
 KEY = NAME | {"key": "k"}
 FROM = {"secretKeyRef": KEY, "configMapKeyRef": KEY, "fieldRef": {"fieldPath": "x"}}
 ENV = [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": FROM}]
-PROBE = {"exec": {"command": ["a"]}, "httpGet": {"port": 1}, "tcpSocket": {"port": 1}}
+PROBE = {
+    "exec": {"command": ["a"]},
+    "httpGet": {"port": 1, "httpHeaders": [{"name": "a", "value": "b"}]},
+    "tcpSocket": {"port": 1},
+}
 CONTAINER = {
     "image": "x",
     "env": ENV,
