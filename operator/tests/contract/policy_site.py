@@ -18,6 +18,7 @@ from builders import Json, small_spec, typed
 from contract.attacks import BLESSED, LIMITED, LIMITS, OPEN, OWN_SECRETS, User
 from contract.conftest import CRDS, KUBECONFIG
 
+from rljob.api.texts import write_texts
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.render.metadata import child_metadata
 from rljob.render.names import JobIdentity
@@ -101,11 +102,12 @@ def named(manifest: Json, name: str) -> Json:
 
 
 def rljob(spec: Json) -> Json:
-    return {"apiVersion": API_VERSION, "kind": "RLJob", "spec": spec}
+    return {"apiVersion": API_VERSION, "kind": "RLJob", "spec": write_texts(spec)}
 
 
 def rlrecipe(spec: Json) -> Json:
-    return {"apiVersion": API_VERSION, "kind": "RLRecipe", "spec": spec}
+    template = write_texts(spec["template"])
+    return {"apiVersion": API_VERSION, "kind": "RLRecipe", "spec": {**spec, "template": template}}
 
 
 @contextlib.contextmanager

@@ -188,7 +188,7 @@ GOOD = {
                     "name": "proxy",
                     "image": "x",
                     "imagePullPolicy": "Always",
-                    "envFrom": [{"secretRef": {"name": "s"}}],
+                    "envFrom": [{"secretRef": {"name": "all"}}],
                     "ports": [{"containerPort": 8888, "name": "http", "protocol": "TCP"}],
                     "resources": {
                         "requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"},

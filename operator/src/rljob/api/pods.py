@@ -211,6 +211,8 @@ class ContainerPort(Model):
 
     container_port: PortNumber
     """Number of the port."""
+    host_port: PortNumber | None = None
+    """Port of the node. The chart's policies can forbid it (docs/guides/policies.md)."""
     name: Label | None = None
     """Name of the port."""
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
@@ -271,7 +273,7 @@ class ContainerSecurityContext(Model):
 class ExecAction(Model):
     """A command in the container."""
 
-    command: Annotated[list[Word], Field(min_length=1, max_length=16, json_schema_extra=ATOMIC)]
+    command: Annotated[list[Text], Field(min_length=1, max_length=8, json_schema_extra=ATOMIC)]
     """Program and arguments. Exit code 0 is success."""
 
 
@@ -293,7 +295,7 @@ class HTTPGetAction(Model):
     """Path of the request. Defaults to /."""
     scheme: Literal["HTTP", "HTTPS"] = "HTTP"
     """Scheme of the request. Defaults to HTTP."""
-    http_headers: Annotated[list[HTTPHeader], Field(max_length=8, json_schema_extra=ATOMIC)] = []
+    http_headers: Annotated[list[HTTPHeader], Field(max_length=4, json_schema_extra=ATOMIC)] = []
     """Headers of the request."""
 
 
@@ -337,7 +339,7 @@ class Container(Model):
     """Image to run."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When the image is pulled."""
-    command: Annotated[list[Word], Field(max_length=16, json_schema_extra=ATOMIC)] = []
+    command: Annotated[list[Word], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     """Program to run. Defaults to the image's."""
     args: Annotated[list[Word], Field(max_length=32, json_schema_extra=ATOMIC)] = []
     """Arguments of the program."""

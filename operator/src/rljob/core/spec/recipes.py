@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rljob.api.limits import SPEC_TOO_LARGE
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
 from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import MAX_RECIPE_DEPTH, NOT_IN_A_RECIPE, RecipeKind
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.spec.merge import Layer, layer, unset_problem
+from rljob.core.validation.sizes import kept_size_violation
 from rljob.core.validation.violation import Violation
 
 JOB_SOURCE = "job"
@@ -119,6 +121,9 @@ def unset_violations(place: str, unset: object) -> Iterator[Violation]:
 
 def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[Violation]:
     template = spec.get("template")
+    if SPEC_TOO_LARGE in spec:
+        yield from kept_size_violation(spec, f"{recipe}: spec")
+        return
     if not isinstance(template, Mapping):
         yield Violation(f"{recipe}: spec.template", "is required and not set")
         return

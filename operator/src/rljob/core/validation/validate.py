@@ -36,7 +36,7 @@ from rljob.core.validation import (
     secrets,
     topology,
 )
-from rljob.core.validation.sizes import size_violations
+from rljob.core.validation.sizes import kept_size_violation, size_violations
 from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
@@ -99,8 +99,8 @@ def validate(
 
     `absent` is what a recipe that is not among `recipes` is told with.
     """
-    if too_deep := tuple(_depth_violations(raw_spec)):
-        return Checked(None, too_deep)
+    if refused := (*kept_size_violation(raw_spec), *_depth_violations(raw_spec)):
+        return Checked(None, refused)
     chain = resolve(raw_spec, recipes or {}, absent)
     found = (*chain.violations, *_name_violations(name, generated=generated))
     return _checked(raw_spec, chain.layers, found, launcher=launcher, accelerators=accelerators)
@@ -115,6 +115,8 @@ def check(
     accelerators: AcceleratorTable,
 ) -> Checked:
     """Check a spec over recipes that are already read, such as those of a snapshot."""
+    if refused := tuple(kept_size_violation(raw_spec)):
+        return Checked(None, refused)
     found = tuple(_name_violations(name))
     return _checked(raw_spec, recipes, found, launcher=launcher, accelerators=accelerators)
 
