@@ -39,7 +39,8 @@ nothing is checked.
     spec:
       model:
         path: /shared/models/my-model
-        config: {model_type: qwen3, hidden_size: 5120, …}     # config.json is YAML too
+        config: |                                             # config.json is YAML too
+          {"model_type": "qwen3", "hidden_size": 5120, …}
         memoryCheck: Warn
 
 Overrides are considered with their effect: offload, `swap_optimizer`, recomputation, `moe_zero_memory`, uneven stages,

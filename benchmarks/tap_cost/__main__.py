@@ -56,7 +56,7 @@ def small_quickstart() -> str:
             document["spec"]["workerGroups"][0]["devicesPerNode"] = 1
             document["spec"]["checkpoint"] = {"path": "/data/checkpoints", "everySteps": STEPS}
             # The same number of tokens in every step, because differences between steps would hide the effect.
-            document["spec"]["verl"] = {"overrides": {"actor_rollout_ref.rollout.ignore_eos": True}}
+            document["spec"]["verl"] = {"overrides": "actor_rollout_ref.rollout.ignore_eos: true\n"}
         elif document["kind"] == "ConfigMap":
             script = document["data"]["prepare.py"]
             document["data"]["prepare.py"] = script.replace("WARM_UP_STEPS = 1000", "WARM_UP_STEPS = 30")

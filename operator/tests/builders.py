@@ -16,6 +16,7 @@ import yaml
 
 from rljob.api.recipes import RecipeLayer
 from rljob.api.status import RLJobStatus
+from rljob.api.texts import write_texts
 from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
 from rljob.core.observed import Manifest, Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
@@ -104,7 +105,7 @@ def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None 
         "apiVersion": API_VERSION,
         "kind": "RLJob",
         "metadata": meta | metadata,
-        "spec": small_spec() if spec is None else copy.deepcopy(dict(spec)),
+        "spec": small_spec() if spec is None else write_texts(copy.deepcopy(dict(spec))),
     }
     if status is not None:
         result["status"] = copy.deepcopy(dict(status))
@@ -160,8 +161,17 @@ def validate(
     recipes: Recipes | None = None,
     accelerators: AcceleratorTable = BUILT_IN,
 ) -> Checked:
-    """Merge, parse and check a spec for the launcher of this version."""
-    return validation.validate(name, raw_spec, recipes, launcher=LAUNCHER, accelerators=accelerators)
+    """Merge, parse and check a spec for the launcher of this version; maps may stand in place of texts."""
+    known = {recipe: written_recipe(manifest) for recipe, manifest in (recipes or {}).items()}
+    return validation.validate(name, write_texts(raw_spec), known, launcher=LAUNCHER, accelerators=accelerators)
+
+
+def written_recipe(manifest: Manifest) -> Manifest:
+    """Return a recipe with texts in place of maps, as the API server stores it."""
+    spec = manifest.get("spec")
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("template"), Mapping):
+        return manifest
+    return {**manifest, "spec": {**spec, "template": write_texts(spec["template"])}}
 
 
 def wrote(plan: Plan) -> RLJobStatus:

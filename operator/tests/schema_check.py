@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from rljob.api.base import LIST_KEYS, LIST_TYPE, PRESERVE, RULES
+from rljob.api.base import LIST_KEYS, LIST_TYPE, RULES
 
 _TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 _KNOWN = frozenset(
     {
         "type", "description", "properties", "additionalProperties", "items", "required", "enum", "pattern", "format",
         "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "maxProperties",
-        LIST_TYPE, LIST_KEYS, PRESERVE, RULES,
+        LIST_TYPE, LIST_KEYS, RULES,
     }
 )  # fmt: skip
 
@@ -25,8 +25,6 @@ _KNOWN = frozenset(
 def violations(schema: Mapping[str, Any], value: object, path: str = "") -> Iterator[str]:
     """Return what the document violates, each with its path."""
     assert set(schema) <= _KNOWN, f"{path}: teach this judge {set(schema) - _KNOWN}"
-    if schema.get(PRESERVE):
-        return
     kind = _TYPES[schema["type"]]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         yield f"{path}: {value!r} is no {schema['type']}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rljob.api.texts import write_texts
 from rljob.core.validation.validate import validate
 from rljob.core.validation.violation import Violation
 from rljob.launchers import LAUNCHER
@@ -126,5 +127,5 @@ def judge(script: Script) -> Verdict:
     A value that a field's type does not have ends the checks: the others would judge another engine.
     """
     job = translate(script)
-    checked = validate("script", job.manifest, launcher=LAUNCHER, accelerators=BUILT_IN)
+    checked = validate("script", write_texts(job.manifest), launcher=LAUNCHER, accelerators=BUILT_IN)
     return Verdict(script, job, checked.violations, checked.warnings)

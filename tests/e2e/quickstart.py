@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from rljob.api.texts import write_texts
+
 Manifest = dict[str, Any]
 PATH = Path(__file__).resolve().parents[2] / "examples" / "quickstart.yaml"
 
@@ -34,7 +36,7 @@ def variant(name: str, **fields: Any) -> Manifest:  # noqa: ANN401 - JSON values
 
 
 def changed(job: Manifest, name: str, fields: Mapping[str, Any]) -> Manifest:
-    """Return a copy of a job with another name and with fields set by path."""
+    """Return a copy of a job with another name and with fields set by path; maps become text where the API has text."""
     job = copy.deepcopy(job)
     job["metadata"] = {"name": name}
     for path, value in fields.items():
@@ -43,7 +45,7 @@ def changed(job: Manifest, name: str, fields: Mapping[str, Any]) -> Manifest:
         for parent in parents:
             place = place[int(parent)] if isinstance(place, list) else place.setdefault(parent, {})
         place[last] = value
-    return job
+    return job | {"spec": write_texts(job["spec"])}
 
 
 CLAIM = "quickstart"

@@ -12,6 +12,7 @@ import copy
 import os
 from typing import Any
 
+from rljob.api.texts import write_texts
 from tests.e2e import quickstart
 from tests.kube import Manifest
 
@@ -54,7 +55,8 @@ def pace(step_seconds: float, **settings: float) -> Manifest:
     if VERL:
         return {}
     seconds = {"rollout_seconds": 0.75 * step_seconds, "update_seconds": 0.25 * step_seconds}
-    return {"verl": {"overrides": {f"+contract.{name}": value for name, value in (seconds | settings).items()}}}
+    overrides = {f"+contract.{name}": value for name, value in (seconds | settings).items()}
+    return write_texts({"verl": {"overrides": overrides}})
 
 
 def saving(name: str, every: int, **more: Any) -> Manifest:  # noqa: ANN401 - JSON values

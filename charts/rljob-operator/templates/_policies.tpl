@@ -94,11 +94,10 @@ spec:
   expression: >-
     [variables.spec.?head.?template.orValue({})]
     + variables.spec.?workerGroups.orValue([]).map(g, g.?template.orValue({}))
-# A patch is a map or, as text, only the operator's to read.
+# podSpecPatch is text, which CEL cannot read. It may name no Secret and no image, and the policy on pods judges what the
+# operator makes of it.
 - name: patches
-  expression: >-
-    [variables.spec.?podSpecPatch.?head.orValue({}), variables.spec.?podSpecPatch.?workers.orValue({})]
-    .map(p, type(p) == map ? p : {})
+  expression: "[dyn({})]"
 # One list for each pod.
 - name: containers
   expression: >-

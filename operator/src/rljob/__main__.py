@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import aiohttp
 import kopf
 
 from rljob.cluster.kube import KubeCluster, load_configuration
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.ray import RayClient
 from rljob.cluster.token import TokenKey
+from rljob.cluster.watch_session import BoundedResponse
 from rljob.config import Config, ConfigError, read_config
 from rljob.control.accelerator_files import AcceleratorsError, read_folder
 from rljob.control.builtin_recipes import BuiltIns, owner_label
@@ -109,8 +111,8 @@ class Operator:
         """Return why this process does not reconcile."""
         return None if self.leads else "standby: another process holds the Lease, or the store is not primed"
 
-    async def _login(self) -> kopf.ConnectionInfo:
-        return await connection_info(await load_configuration(self.config.kubeconfig))
+    async def _login(self) -> kopf.AiohttpSession:
+        return bounded_session(await connection_info(await load_configuration(self.config.kubeconfig)))
 
 
 @contextlib.asynccontextmanager
@@ -187,6 +189,18 @@ async def connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
         proxy_url=configuration.proxy,
         trust_env=(configuration.client_session_kwargs or {}).get("trust_env", False),
     )
+
+
+def bounded_session(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+    """Return the session that kopf would make of these credentials (kopf/_cogs/clients/auth.py, `APIContext`)."""
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        proxy=info.proxy_url,
+        trust_env=info.trust_env,
+        response_class=BoundedResponse,
+    )
+    return kopf.AiohttpSession(server=info.server, default_namespace=info.default_namespace, aiohttp_session=session)
 
 
 def main() -> int:

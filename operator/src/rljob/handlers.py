@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import kopf
 
 from rljob.cluster.kinds import WATCHED, Kind, Watch
+from rljob.cluster.kube import PAGE
 from rljob.core.observed import Manifest
 from rljob.telemetry.log import Log
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 STOP_SECONDS = 10.0
 
 Feed = Callable[[str, Kind, Manifest], None]
-Login = Callable[[], Awaitable[kopf.ConnectionInfo]]
+Login = Callable[[], Awaitable[kopf.AiohttpSession]]
 
 log = Log(__name__)
 
@@ -120,7 +121,7 @@ class Watcher:
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
-        async def login(**_: Any) -> kopf.ConnectionInfo:  # noqa: ANN401 - kopf's calling convention
+        async def login(**_: Any) -> kopf.AiohttpSession:  # noqa: ANN401 - kopf's calling convention
             try:
                 return await self.login()
             except Exception as error:
@@ -173,7 +174,7 @@ def make_settings(watches: tuple[Watch, ...]) -> kopf.OperatorSettings:
     settings.watching.server_timeout = 290
     settings.watching.inactivity_timeout = 70
     settings.watching.connect_timeout = 10
-    settings.watching.chunk_size = 100
+    settings.watching.chunk_size = PAGE
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True

@@ -57,11 +57,6 @@ def limited(change: Json, *says: str) -> Attack:
     return Attack(small_spec(change), says, namespace=LIMITED)
 
 
-def patched(pod: str, patch: Json) -> Json:
-    """Return a change of a spec that patches a pod."""
-    return {"podSpecPatch": {pod: patch}}
-
-
 def sidecar(**fields: object) -> Json:
     """Return a change of a spec with one container beside Ray."""
     return template({"sidecars": [{"name": "helper", "image": "registry.example/rljob/helper:1", **fields}]})
@@ -102,18 +97,6 @@ ATTACKS: dict[str, Attack] = {
         small_spec({"initializers": [{"name": "steal", "command": ["env"], "env": [from_secret(ADMINS)]}]}), NO_SECRET
     ),
     "a Secret in a container of core/v1": Attack(small_spec(sidecar(env=[from_secret(ADMINS)])), NO_SECRET),
-    "a Secret as a volume of a patch": Attack(
-        small_spec(patched("head", {"volumes": [{"name": "s", "secret": {"secretName": ADMINS}}]})), NO_SECRET
-    ),
-    "a Secret in a projected volume of a patch": Attack(
-        small_spec(
-            patched("workers", {"volumes": [{"name": "s", "projected": {"sources": [{"secret": {"name": ADMINS}}]}}]})
-        ),
-        NO_SECRET,
-    ),
-    "a Secret in a variable of a patched container": Attack(
-        small_spec(patched("head", {"containers": [{"name": "ray-head", "env": [from_secret(ADMINS)]}]})), NO_SECRET
-    ),
     "another's pull secret": Attack(small_spec({"runtime": {"imagePullSecrets": ["pull", ADMINS]}}), NO_SECRET),
     "another's Git password": Attack(
         small_spec(
@@ -156,10 +139,6 @@ ATTACKS: dict[str, Attack] = {
         template({"volumes": [{"name": "x", "hostPath": {"path": "/srv/models/../../etc"}}]}),
         "hostPath /srv/models/../../etc",
     ),
-    "a folder of the node by a patch": limited(
-        patched("workers", {"volumes": [{"name": "sock", "hostPath": {"path": "/run/containerd"}}]}),
-        "hostPath /run/containerd",
-    ),
     "the network of the node": limited({"network": {"mode": "Host"}}, "spec.network.mode Host", "use mode Pod"),
     "a port of the node": limited(
         sidecar(ports=[{"containerPort": 22, "hostPort": 22}]),
@@ -168,21 +147,9 @@ ATTACKS: dict[str, Attack] = {
     ),
     "a privileged container": limited(sidecar(securityContext={"privileged": True}), *PRIVILEGED),
     "capabilities": limited(sidecar(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), *PRIVILEGED),
-    "a patched container that is privileged": limited(
-        patched("workers", {"containers": [{"name": "ray-worker", "securityContext": {"privileged": True}}]}),
-        *PRIVILEGED,
-    ),
-    "the processes of the node": limited(patched("workers", {"hostPID": True}), *PRIVILEGED),
-    "a container of the node's type of SELinux": limited(
-        sidecar(securityContext={"seLinuxOptions": {"type": "spc_t"}}), "container helper: seLinuxOptions", *PRIVILEGED
-    ),
     "a container without AppArmor, by an annotation": limited(
         template({"annotations": {"container.apparmor.security.beta.kubernetes.io/ray-worker": "unconfined"}}),
         *("the pod: appArmorProfile", *PRIVILEGED),
-    ),
-    "requests of the node to others": limited(
-        sidecar(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}),
-        *("a probe or lifecycle handler names a host", "limits.rljob.dev/host-network"),
     ),
     "nodes of the control plane": limited(
         template({"tolerations": [{"key": "node-role.kubernetes.io/control-plane"}]}),

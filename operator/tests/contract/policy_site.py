@@ -20,6 +20,7 @@ from contract.attacks import BLESSED, LIMITED, LIMITS, OPEN, OPENED, OWN_SECRETS
 from contract.conftest import CRDS, KUBECONFIG
 from contract.pod_security import pod_spec
 
+from rljob.api.texts import write_texts
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.render.metadata import child_metadata
 from rljob.render.names import JobIdentity
@@ -130,11 +131,12 @@ def named(manifest: Json, name: str) -> Json:
 
 
 def rljob(spec: Json) -> Json:
-    return {"apiVersion": API_VERSION, "kind": "RLJob", "spec": spec}
+    return {"apiVersion": API_VERSION, "kind": "RLJob", "spec": write_texts(spec)}
 
 
 def rlrecipe(spec: Json) -> Json:
-    return {"apiVersion": API_VERSION, "kind": "RLRecipe", "spec": spec}
+    template = write_texts(spec["template"])
+    return {"apiVersion": API_VERSION, "kind": "RLRecipe", "spec": {**spec, "template": template}}
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from contract.conftest import CRDS, KUBECONFIG
 from corpus import BAD
 from corpus.good import GOOD
 
+from rljob.api.texts import write_texts
 from rljob.core.observed import Observed
 from tests.cluster import programs
 
@@ -80,4 +81,4 @@ def test_every_bad_manifest_is_refused_by_the_schema_or_becomes_invalid() -> Non
 
 def test_every_good_manifest_passes_the_schema() -> None:
     known = names(list(GOOD))
-    assert dry_run({known[key]: small_spec(change) for key, change in GOOD.items()}) == {}
+    assert dry_run({known[key]: write_texts(small_spec(change)) for key, change in GOOD.items()}) == {}

@@ -87,7 +87,7 @@ def largest_job() -> Json:
     pod = {
         **variables(128),
         "volumes": [{"name": f"v{n}", "hostPath": {"path": f"/srv/data/{n}"}} for n in range(32)],
-        "sidecars": [{"name": f"s{n}", "image": image, **variables(50)} for n in range(8)],
+        "sidecars": [{"name": f"s{n}", "image": image, **variables(32)} for n in range(4)],
     }
     return merged(template(pod), {
         "head": {"template": pod},
@@ -104,7 +104,7 @@ def test_the_largest_job_is_not_too_much_to_look_at(site: Site) -> None:
     assert "more than 8 require the permission to get all Secrets" in answer["largest"]
     assert site.refused(LIMITED, None, jobs) == {}
     made = cluster(site, largest)
-    assert len(json.dumps(made)) > 100_000
+    assert len(json.dumps(made)) > 75_000
     assert site.refused(LIMITED, OPERATOR, {"largest": made}) == {}
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from yaml_cases import DOCUMENTS, REFUSED, SCALARS, STRICTER
 
-from rljob.cli.yaml11 import load_all
+from rljob.api.yaml11 import load_all
 from tests.cluster import programs
 
 KUBECTL = programs.entry("kube") / "kubectl"

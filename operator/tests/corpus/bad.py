@@ -8,6 +8,8 @@ from typing import Any
 
 from builders import Json, group, merged, small_spec
 
+from rljob.api.texts import write_texts
+
 
 @dataclass(frozen=True)
 class Bad:
@@ -19,8 +21,8 @@ class Bad:
 
     @property
     def spec(self) -> Json:
-        """The whole spec."""
-        return small_spec(self.change)
+        """The whole spec, as a manifest has it."""
+        return write_texts(small_spec(self.change))
 
 
 def template(change: Mapping[str, Any]) -> Json:

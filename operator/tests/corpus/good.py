@@ -172,12 +172,57 @@ GOOD = {
             "memory": "2Gi",
             "sharedMemory": "1.5Gi",
             "securityContext": {"runAsNonRoot": True, "runAsUser": 1000},
-            "sidecars": [{"name": "proxy", "image": "x", "args": ["--port", "8888"], "env": [{"name": "A"}, "odd"]}],
+            "sidecars": [{"name": "proxy", "image": "x", "args": ["--port", "8888"], "env": [{"name": "A"}]}],
+        }
+    ),
+    "texts of other forms": {
+        "verl": {"overrides": "{data.shuffle: false}"},
+        "model": {"config": "# to be written"},
+        "podSpecPatch": {"head": "", "workers": '{"schedulerName": "volcano"}'},
+    },
+    "a container with all that it may have": template(
+        {
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "initContainers": [{"name": "warm", "image": "x", "command": ["sh", "-c", "true"], "workingDir": "/tmp"}],
+            "sidecars": [
+                {
+                    "name": "proxy",
+                    "image": "x",
+                    "imagePullPolicy": "Always",
+                    "envFrom": [{"secretRef": {"name": "all"}}],
+                    "ports": [{"containerPort": 8888, "name": "http", "protocol": "TCP"}],
+                    "resources": {
+                        "requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"},
+                        "limits": {"hugepages-2Mi": "64Mi"},
+                    },
+                    "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a", "readOnly": True}],
+                    "securityContext": {
+                        "runAsUser": 1000,
+                        "runAsNonRoot": True,
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "startupProbe": {"exec": {"command": ["true"]}, "periodSeconds": 5},
+                    "readinessProbe": {"httpGet": {"port": 8888, "path": "/healthz"}},
+                    "livenessProbe": {"tcpSocket": {"port": 8888}, "failureThreshold": 3},
+                }
+            ],
         }
     ),
     "a patch": {
         "podSpecPatch": {
-            "head": {"dnsPolicy": "ClusterFirst", "volumes": [{"name": "more", "emptyDir": {}}]},
+            "head": {
+                "dnsPolicy": "ClusterFirst",
+                "volumes": [
+                    {"name": "more", "emptyDir": {}},
+                    {"name": "old", "$patch": "delete"},
+                    {"name": "both", "projected": {"sources": [{"configMap": {"name": "c"}}]}},
+                ],
+                "tolerations": [{"key": "a"}],
+                "securityContext": {"fsGroup": 7, "seccompProfile": {"type": "RuntimeDefault"}},
+            },
             "workers": {
                 "containers": [
                     {

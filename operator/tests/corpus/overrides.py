@@ -26,8 +26,8 @@ KEYS = {
     ),
     "a long JSON text": Bad(
         key(f"{VLLM}.hf_overrides", '{"a": "' + "b" * 20_000 + '"}'),
-        f"spec.verl.overrides[{VLLM}.hf_overrides]",
-        "20009 characters of JSON text; at most 16384",
+        "spec.verl.overrides",
+        "bytes; at most 16384 are allowed",
     ),
     "override of a typed field": Bad(
         key("trainer.nnodes", 4),

@@ -118,6 +118,36 @@ PODS = {
         f"{WORKERS}.tolerations[0]",
         "tolerationSeconds requires effect NoExecute",
     ),
+    "NPUs in a sidecar": Bad(
+        template({"sidecars": [SIDECAR | {"resources": {"limits": {"huawei.com/Ascend910": "1"}}}]}),
+        f"{WORKERS}.sidecars[0].resources.limits[huawei.com/Ascend910]",
+        "devices are set by workerGroups[0].devicesPerNode only",
+    ),
+    "devices in an init container of the head": Bad(
+        head({"initContainers": [SIDECAR | {"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}),
+        "spec.head.template.initContainers[0].resources.requests[nvidia.com/gpu]",
+        "devices are set by workerGroups[0].devicesPerNode only",
+    ),
+    "a device by a claim in a sidecar": Bad(
+        template({"sidecars": [SIDECAR | {"resources": {"claims": [{"name": "npu"}]}}]}),
+        f"{WORKERS}.sidecars[0].resources.claims",
+        "is not a field of RLJob",
+    ),
+    "a sidecar with a label of the node": Bad(
+        template({"sidecars": [SIDECAR | {"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}]}),
+        f"{WORKERS}.sidecars[0].securityContext.seLinuxOptions",
+        "is not a field of RLJob",
+    ),
+    "a probe of another host": Bad(
+        template({"sidecars": [SIDECAR | {"livenessProbe": {"tcpSocket": {"port": 1, "host": "10.0.0.1"}}}]}),
+        f"{WORKERS}.sidecars[0].livenessProbe.tcpSocket.host",
+        "is not a field of RLJob",
+    ),
+    "a probe of two kinds": Bad(
+        template({"sidecars": [SIDECAR | {"livenessProbe": {"tcpSocket": {"port": 1}, "exec": {"command": ["a"]}}}]}),
+        f"{WORKERS}.sidecars[0].livenessProbe",
+        "exactly one of exec, httpGet, tcpSocket",
+    ),
     "a label that is none": Bad(
         template({"labels": {"team name": "x"}}), f"{WORKERS}.labels[team name]", "is not a label name"
     ),
@@ -138,7 +168,7 @@ PODS = {
         "exporter is reserved by the operator; rename it",
     ),
     "a sidecar without name": Bad(
-        template({"sidecars": [{"image": "a"}]}), f"{WORKERS}.sidecars[0].name", "is required: at most 63 lower-case"
+        template({"sidecars": [{"image": "a"}]}), f"{WORKERS}.sidecars[0].name", "is required and not set"
     ),
     "an init container of a sidecar's name": Bad(
         template({"initContainers": [SIDECAR], "sidecars": [SIDECAR]}),
@@ -148,7 +178,7 @@ PODS = {
     "a sidecar that is not restarted": Bad(
         template({"sidecars": [SIDECAR | {"restartPolicy": "Never"}]}),
         f"{WORKERS}.sidecars[0].restartPolicy",
-        "the operator",
+        "is not a field of RLJob",
     ),
     "a service on Ray's port": Bad(
         service(port=6379), "spec.services[0].port", "6379 is used by Ray's GCS; use another port"
@@ -187,7 +217,7 @@ PATCHES = {
     "a patch of the devices": Bad(
         container(resources={"limits": {"huawei.com/Ascend910": "4"}}),
         "spec.podSpecPatch.workers.containers[0].resources.limits[huawei.com/Ascend910]",
-        "use workerGroups[0].devicesPerNode",
+        "devices are set by workerGroups[0].devicesPerNode only",
     ),
     "a patch of the contract": Bad(
         container(env=[{"name": "RLJOB_SPOOL", "value": "/x"}]),
@@ -240,6 +270,54 @@ PATCHES = {
         patch(volumes=[{"name": [], "emptyDir": {}}]),
         "spec.podSpecPatch.workers.volumes[0].name",
         "must be a plain value",
+    ),
+    "a patch with an unknown field": Bad(
+        patch(hostnameOverride="a"), "spec.podSpecPatch.workers.hostnameOverride", "the fields that can are containers,"
+    ),
+    "a patch of devices in the head": Bad(
+        patch("head", containers=[{"name": "ray-head", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]),
+        "spec.podSpecPatch.head.containers[0].resources.limits[nvidia.com/gpu]",
+        "devices are set by workerGroups[0].devicesPerNode only",
+    ),
+    "a patch of a claim": Bad(
+        container(resources={"claims": [{"name": "npu"}]}),
+        "spec.podSpecPatch.workers.containers[0].resources.claims",
+        "devices are set by workerGroups[0].devicesPerNode only",
+    ),
+    "a patch with a Secret": Bad(
+        container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
+        "spec.podSpecPatch.workers.containers[0].env[0].valueFrom.secretKeyRef",
+        "a patch may name no Secret; use spec.secretRefs",
+    ),
+    "a patch with the volume of a Secret": Bad(
+        patch(volumes=[{"name": "a", "secret": {"secretName": "s"}}]),
+        "spec.podSpecPatch.workers.volumes[0].secret",
+        "a patch may name no Secret",
+    ),
+    "a patch with a projected Secret": Bad(
+        patch("head", volumes=[{"name": "a", "projected": {"sources": [{"secret": {"name": "s"}}]}}]),
+        "spec.podSpecPatch.head.volumes[0].projected.sources[0].secret",
+        "a patch may name no Secret",
+    ),
+    "a patch with the volume of an image": Bad(
+        patch(volumes=[{"name": "a", "image": {"reference": "x"}}]),
+        "spec.podSpecPatch.workers.volumes[0].image",
+        "it pulls an image that no typed field names",
+    ),
+    "a patch with a driver of storage": Bad(
+        patch(volumes=[{"name": "a", "csi": {"driver": "x"}}]),
+        "spec.podSpecPatch.workers.volumes[0].csi",
+        "use a PersistentVolumeClaim",
+    ),
+    "a patch with an old driver of storage": Bad(
+        patch(volumes=[{"name": "a", "flexVolume": {"driver": "x"}}]),
+        "spec.podSpecPatch.workers.volumes[0].flexVolume",
+        "the fields that can are configMap,",
+    ),
+    "a patch out of the node's protection": Bad(
+        patch(securityContext={"appArmorProfile": {"type": "Unconfined"}}),
+        "spec.podSpecPatch.workers.securityContext.appArmorProfile",
+        "the profile protects the node from the pod",
     ),
     "a patch of nobody": Bad(
         patch(containers=[SIDECAR]),

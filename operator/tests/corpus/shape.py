@@ -104,8 +104,24 @@ BAD = {
     "unset of a number": Bad({"unset": [5]}, "spec.unset[0]", "5: must be a string; put it in quotes"),
     "a recipe that is not there": Bad({"recipeRef": {"name": "absent"}}, "spec.recipeRef", "does not exist"),
     "too deep": Bad(
-        override(a=DEEP),
-        "spec.verl.overrides",
+        {"model": {"path": DEEP}},
+        "spec.model.path",
         "is nested deeper than 40 levels",
+    ),
+    "a text that is too deep": Bad(override(a=DEEP), "spec.verl.overrides", "nested deeper than 32 levels"),
+    "a map in place of a text": Bad(
+        {"verl": {"overrides": [{"a": 1}]}}, "spec.verl.overrides", "must be text in YAML or JSON: write `overrides: |`"
+    ),
+    "a text that is no map": Bad({"verl": {"overrides": "- a"}}, "spec.verl.overrides", "must be a map, with lines"),
+    "a text that is no YAML": Bad(
+        {"model": {"config": '{"a": '}}, "spec.model.config", "not YAML: line 2, column 1: did not find expected"
+    ),
+    "a text with an alias": Bad(
+        template({"affinity": "a: &x {}\nb: *x"}),
+        "spec.workerGroups[0].template.affinity",
+        "line 1, column 4: anchors (&) and aliases (*) are not allowed",
+    ),
+    "a long text": Bad(
+        {"podSpecPatch": {"head": "a" * 8193}}, "spec.podSpecPatch.head", "8193 bytes; at most 8192 are allowed"
     ),
 }

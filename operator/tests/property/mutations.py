@@ -15,7 +15,7 @@ from builders import Json
 from hypothesis import strategies as st
 from schema_samples import leaves, samples
 
-from rljob.cli.yaml11 import dump_all
+from rljob.api.yaml11 import dump_all
 
 Place = tuple[str | int, ...]
 REMOVED = object()

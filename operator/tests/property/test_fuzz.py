@@ -25,10 +25,10 @@ from hypothesis import given, settings
 from property.mutations import METADATA, manifests, mutations, texts
 
 from rljob.api.v1alpha1 import API_VERSION, RecipeKind
+from rljob.api.yaml11 import load_all
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import read_path
 from rljob.cli.manifests import collect
-from rljob.cli.yaml11 import load_all
 from rljob.core.observed import Observed
 from rljob.core.reconcile import reconcile
 from rljob.core.spec.recipes import recipe_id

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
 from rljob.api import forms
 
-PRESERVE = "x-kubernetes-preserve-unknown-fields"
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 RULES = "x-kubernetes-validations"
@@ -115,5 +115,15 @@ Quantity = Annotated[str, Field(max_length=32, pattern=forms.QUANTITY.pattern)]
 """A Kubernetes quantity such as 500m or 12Gi."""
 Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
 """An RFC 3339 time in UTC."""
-Anything = Annotated[Any, WithJsonSchema({PRESERVE: True})]
-"""A JSON value that the core checks instead of the schema."""
+
+
+@dataclass(frozen=True)
+class MapAsText:
+    """Marks a map that a manifest holds as text in YAML or JSON (`api.texts`), because a schema cannot bound it."""
+
+    max_length: int
+    """Bytes of the text, and therefore characters of it."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of the manifest."""
+        return {"type": "string", "maxLength": self.max_length}

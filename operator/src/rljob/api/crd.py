@@ -10,6 +10,7 @@ from typing import Any
 
 from rljob.api.base import RULES
 from rljob.api.schema import structural_schema
+from rljob.api.sizes import size_rule
 from rljob.api.status import RLJobStatus
 from rljob.api.v1alpha1 import GROUP, LIVE_RULES, NAME_RULES, NOT_IN_A_RECIPE, VERSION, RecipeSpec, RLJobSpec
 
@@ -72,7 +73,7 @@ def build_crds() -> tuple[dict[str, Any], ...]:
 def build_rljob_crd() -> dict[str, Any]:
     """Return the CRD of RLJob."""
     spec = structural_schema(RLJobSpec)
-    spec[RULES] = [*spec.get(RULES, ()), *LIVE_RULES]
+    spec[RULES] = [*spec.get(RULES, ()), *LIVE_RULES, size_rule(spec)]
     schema = _object_schema(RLJOB_FACTS, {"spec": spec, "status": structural_schema(RLJobStatus)})
     schema[RULES] = NAME_RULES
     return _crd(RLJOB_FACTS, schema, COLUMNS, subresources={"status": {}})
@@ -84,6 +85,7 @@ def build_recipe_crd(facts: CrdFacts) -> dict[str, Any]:
     template = spec["properties"]["template"]
     for name in NOT_IN_A_RECIPE:
         del template["properties"][name]
+    spec[RULES] = [size_rule(spec)]
     return _crd(facts, _object_schema(facts, {"spec": spec}), RECIPE_COLUMNS)
 
 

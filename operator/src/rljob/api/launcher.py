@@ -16,6 +16,7 @@ from rljob.api.training import Data, ModelSource, Reward, Trainer
 from rljob_runtime.contract.command import CheckpointFence, CheckpointLayout, CommandStop, ProgressSource
 
 ARGUMENTS_MAX = 512
+RESUME_ARGUMENTS_MAX = 64
 ARGUMENT_CHARACTERS_MAX = 8192
 
 Argument = Annotated[str, Field(max_length=ARGUMENT_CHARACTERS_MAX)]
@@ -80,7 +81,7 @@ class CommandCheckpoint(Model):
     complete: StepPath | None = None
     """Path with {step} of a file that exists once the step is saved completely, relative to the folder of checkpoints.
     Defaults to pattern."""
-    resume_args: Annotated[list[Argument], Field(max_length=ARGUMENTS_MAX, json_schema_extra=ATOMIC)] = []
+    resume_args: Annotated[list[Argument], Field(max_length=RESUME_ARGUMENTS_MAX, json_schema_extra=ATOMIC)] = []
     """Arguments that are appended to args if there is a step to resume from, with the placeholders {checkpoint} (its
     path) and {step}."""
     fence: CheckpointFence = CheckpointFence.ATTEMPT

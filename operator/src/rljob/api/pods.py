@@ -1,22 +1,25 @@
-"""The subset of a pod that a user may set: typed, so that the core can reason about it and the CRD stays small.
+"""The subset of a pod that a user may set: typed, so that the core can reason about it and every part has a bound.
 
-What Kubernetes itself checks when the RayCluster is created (affinity, additional containers) is passed on unchanged.
+Affinity and podSpecPatch, which are as deep as core/v1, are texts (`rljob.api.texts`). The API server validates what
+they contain when the RayCluster is created; `core.validation.patches` states what a patch may contain.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from rljob.api import forms
 from rljob.api.base import (
     ATOMIC,
     MERGE_KEYS,
-    PRESERVE,
+    Count,
     Label,
     Long,
+    MapAsText,
     Model,
+    NonNegative,
     ObjectName,
     Path,
     Quantity,
@@ -24,12 +27,8 @@ from rljob.api.base import (
     keyed_by,
 )
 
-KubernetesObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object", PRESERVE: True})]
-"""Part of a pod as in core/v1. The API server validates it when the RayCluster is created."""
-_NAME = {"type": "string", "maxLength": 63, "description": "Its name."}
-_NAMED = {"type": "object", "properties": {"name": _NAME}, PRESERVE: True}
-Container = Annotated[dict[str, Any], WithJsonSchema(_NAMED)]
-ContainerList = Annotated[list[Container], Field(max_length=8, json_schema_extra=keyed_by("name"))]
+ObjectText = Annotated[dict[str, Any], MapAsText(8192)]
+"""Part of a pod as in core/v1, as text in YAML or JSON. The API server validates it when the RayCluster is created."""
 EnvName = Annotated[str, Field(min_length=1, max_length=253, pattern=forms.VARIABLE_NAME.pattern)]
 
 
@@ -175,7 +174,8 @@ class Toleration(Model):
     """A taint that the pods tolerate."""
 
     key: Text | None = None
-    """Key of the taint. Unset with operator Exists, every taint is tolerated."""
+    """Key of the taint. Unset with operator Exists, every taint is tolerated, also that of control-plane nodes; the
+    chart's policies can forbid that (docs/guides/policies.md)."""
     operator: Literal["Exists", "Equal"] = "Exists"
     """Exists: tolerate any value. Equal: tolerate only value. Defaults to Exists."""
     value: Text | None = None
@@ -201,6 +201,173 @@ class PodSecurityContext(Model):
     """Additional group IDs, such as the group of the NPU's device files."""
 
 
+Word = Annotated[str, Field(max_length=4096)]
+PortNumber = Annotated[int, Field(ge=1, le=65_535, json_schema_extra={"format": "int32"})]
+Capability = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class ContainerPort(Model):
+    """A port that the container listens on."""
+
+    container_port: PortNumber
+    """Number of the port."""
+    host_port: PortNumber | None = None
+    """Port of the node. The chart's policies can forbid it (docs/guides/policies.md)."""
+    name: Label | None = None
+    """Name of the port."""
+    protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
+    """Protocol. Defaults to TCP."""
+
+
+ResourceMap = Annotated[dict[str, Quantity], Field(max_length=8)]
+
+
+class ContainerResources(Model):
+    """CPU, memory, ephemeral-storage and hugepages-* of a container. Only the Ray container of a worker has NPUs."""
+
+    requests: ResourceMap = {}
+    """Amounts that the scheduler reserves."""
+    limits: ResourceMap = {}
+    """Amounts that the container cannot exceed."""
+
+
+class SeccompProfile(Model):
+    """System calls that the container may use."""
+
+    type: Literal["RuntimeDefault", "Localhost", "Unconfined"]
+    """As in core/v1."""
+    localhost_profile: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """File of the profile on the node, for type Localhost."""
+
+
+class Capabilities(Model):
+    """Linux capabilities."""
+
+    add: Annotated[list[Capability], Field(max_length=32, json_schema_extra=ATOMIC)] = []
+    """Capabilities to add."""
+    drop: Annotated[list[Capability], Field(max_length=32, json_schema_extra=ATOMIC)] = []
+    """Capabilities to drop, such as ALL."""
+
+
+class ContainerSecurityContext(Model):
+    """Privileges of a container."""
+
+    run_as_user: Long | None = None
+    """User ID."""
+    run_as_group: Long | None = None
+    """Group ID."""
+    run_as_non_root: bool | None = None
+    """Refuse to start the container as root."""
+    privileged: bool | None = None
+    """Run the container with the privileges of the node."""
+    allow_privilege_escalation: bool | None = None
+    """Whether a process may gain more privileges than its parent."""
+    read_only_root_filesystem: bool | None = None
+    """Mount the root file system read-only."""
+    capabilities: Capabilities | None = None
+    """Linux capabilities."""
+    seccomp_profile: SeccompProfile | None = None
+    """System calls that the container may use."""
+
+
+class ExecAction(Model):
+    """A command in the container."""
+
+    command: Annotated[list[Text], Field(min_length=1, max_length=8, json_schema_extra=ATOMIC)]
+    """Program and arguments. Exit code 0 is success."""
+
+
+class HTTPHeader(Model):
+    """A header of the request."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Name of the header."""
+    value: Text
+    """Value of the header."""
+
+
+class HTTPGetAction(Model):
+    """An HTTP request to the pod."""
+
+    port: PortNumber
+    """Number of the port."""
+    path: Annotated[str, Field(max_length=1024)] | None = None
+    """Path of the request. Defaults to /."""
+    scheme: Literal["HTTP", "HTTPS"] = "HTTP"
+    """Scheme of the request. Defaults to HTTP."""
+    http_headers: Annotated[list[HTTPHeader], Field(max_length=4, json_schema_extra=ATOMIC)] = []
+    """Headers of the request."""
+
+
+class TCPSocketAction(Model):
+    """A connection to the pod."""
+
+    port: PortNumber
+    """Number of the port."""
+
+
+class Probe(Model):
+    """A check of the container by the kubelet. It reaches the container's own pod only."""
+
+    EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ("exec", "httpGet", "tcpSocket")
+    REPLACED_WHOLE: ClassVar[bool] = True
+
+    exec: ExecAction | None = None
+    """Command to run."""
+    http_get: HTTPGetAction | None = None
+    """Request to make."""
+    tcp_socket: TCPSocketAction | None = None
+    """Connection to open."""
+    initial_delay_seconds: NonNegative | None = None
+    """Seconds before the first check."""
+    period_seconds: Count | None = None
+    """Seconds between two checks."""
+    timeout_seconds: Count | None = None
+    """Seconds that a check may take."""
+    success_threshold: Count | None = None
+    """Successes in a row that count as success."""
+    failure_threshold: Count | None = None
+    """Failures in a row that count as failure."""
+
+
+class Container(Model):
+    """A container beside Ray: the fields of core/v1 that it may have."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of the container, unique in the pod."""
+    image: ObjectName
+    """Image to run."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When the image is pulled."""
+    command: Annotated[list[Word], Field(max_length=8, json_schema_extra=ATOMIC)] = []
+    """Program to run. Defaults to the image's."""
+    args: Annotated[list[Word], Field(max_length=32, json_schema_extra=ATOMIC)] = []
+    """Arguments of the program."""
+    working_dir: Path | None = None
+    """Working directory. Defaults to the image's."""
+    env: Annotated[list[EnvVar], Field(max_length=32, json_schema_extra=keyed_by("name"))] = []
+    """Environment variables."""
+    env_from: Annotated[list[EnvFromSource], Field(max_length=8, json_schema_extra=ATOMIC)] = []
+    """Secrets and ConfigMaps whose keys become environment variables."""
+    ports: Annotated[list[ContainerPort], Field(max_length=16, json_schema_extra=ATOMIC)] = []
+    """Ports that the container listens on."""
+    resources: ContainerResources = ContainerResources()
+    """CPU and memory of the container. It has no NPUs."""
+    volume_mounts: Annotated[list[VolumeMount], Field(max_length=16, json_schema_extra=keyed_by("mountPath"))] = []
+    """Mount paths of the template's volumes."""
+    security_context: ContainerSecurityContext | None = None
+    """Privileges of the container."""
+    startup_probe: Probe | None = None
+    """Check that the container has started."""
+    readiness_probe: Probe | None = None
+    """Check that the container can be used."""
+    liveness_probe: Probe | None = None
+    """Check that the container still works; it is restarted otherwise."""
+
+
+ContainerList = Annotated[list[Container], Field(max_length=4, json_schema_extra=keyed_by("name"))]
+
+
 StringMap = Annotated[dict[str, Annotated[str, Field(max_length=1024)]], Field(max_length=64)]
 
 
@@ -224,8 +391,8 @@ class PodTemplate(Model):
     """Mount paths of the volumes."""
     node_selector: StringMap = {}
     """Labels that a node must have."""
-    affinity: KubernetesObject | None = None
-    """Affinity as in core/v1."""
+    affinity: ObjectText | None = None
+    """Affinity as in core/v1, as text in YAML or JSON. Recipe and job are merged field by field."""
     tolerations: Annotated[
         list[Toleration], Field(max_length=32, json_schema_extra=ATOMIC | {MERGE_KEYS: ["key", "effect"]})
     ] = []
@@ -237,15 +404,18 @@ class PodTemplate(Model):
     security_context: PodSecurityContext | None = None
     """Users and groups of the pod's containers."""
     init_containers: ContainerList = []
-    """Containers as in core/v1 that run to completion before Ray starts."""
+    """Containers that run to completion before Ray starts."""
     sidecars: ContainerList = []
-    """Containers as in core/v1 that run beside Ray. They start before Ray and are restarted when they exit."""
+    """Containers that run beside Ray. They start before Ray and are restarted when they exit."""
 
 
 class PodSpecPatch(Model):
-    """Strategic merge patches of the rendered pods, for settings that have no field."""
+    """Strategic merge patches of the rendered pods, for settings that have no field.
 
-    head: KubernetesObject | None = None
-    """Patch of the head pod's spec. Its Ray container is named ray-head."""
-    workers: KubernetesObject | None = None
-    """Patch of every worker pod's spec. Its Ray container is named ray-worker."""
+    docs/guides/code-and-data.md lists the fields that a patch may set. It may name no Secret.
+    """
+
+    head: ObjectText | None = None
+    """Patch of the head pod's spec, as text in YAML or JSON. Its Ray container is named ray-head."""
+    workers: ObjectText | None = None
+    """Patch of every worker pod's spec, as text in YAML or JSON. Its Ray container is named ray-worker."""

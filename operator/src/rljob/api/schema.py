@@ -50,7 +50,7 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str)
         # The API server requires the keys of a map-list in every entry.
         result["items"] = result["items"] | {"required": list(keys)}
     if "allOf" in result or "oneOf" in result:
-        raise UnsupportedSchemaError(f"{path}: unions have no structural form; use one type or base.Anything")
+        raise UnsupportedSchemaError(f"{path}: unions have no structural form; use one type or base.MapAsText")
     return result
 
 
@@ -72,6 +72,6 @@ def _resolve(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping
 def _without_null(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     members = [member for member in node["anyOf"] if member.get("type") != "null"]
     if len(members) != 1:
-        raise UnsupportedSchemaError(f"{path}: unions have no structural form; use one type or base.Anything")
+        raise UnsupportedSchemaError(f"{path}: unions have no structural form; use one type or base.MapAsText")
     outer = {key: value for key, value in node.items() if key != "anyOf"}
     return {**_resolve(members[0], definitions), **outer}

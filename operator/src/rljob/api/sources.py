@@ -9,10 +9,9 @@ from pydantic import Field
 
 from rljob.api import forms
 from rljob.api.base import ATOMIC, Count, Label, Model, NonNegative, ObjectName, Path, Quantity, keyed_by
-from rljob.api.pods import EnvName, EnvVar, ObjectReference
+from rljob.api.pods import EnvName, EnvVar, ObjectReference, Word
 
-Word = Annotated[str, Field(max_length=4096)]
-Command = Annotated[list[Word], Field(max_length=64, json_schema_extra=ATOMIC)]
+Command = Annotated[list[Word], Field(max_length=32, json_schema_extra=ATOMIC)]
 
 
 class CodeClaim(Model):
@@ -66,13 +65,13 @@ class Initializer(Model):
 
     name: Label
     """Name of the initializer, unique in the list."""
-    command: Annotated[list[Word], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)]
+    command: Annotated[list[Word], Field(min_length=1, max_length=32, json_schema_extra=ATOMIC)]
     """Program and arguments to run."""
     image: ObjectName | None = None
     """Image to run. Defaults to runtime.image."""
     creates: Path | None = None
     """Path that the command creates as its last step. If the path exists already, the command is skipped."""
-    env: Annotated[list[EnvVar], Field(max_length=64, json_schema_extra=keyed_by("name"))] = []
+    env: Annotated[list[EnvVar], Field(max_length=32, json_schema_extra=keyed_by("name"))] = []
     """Additional environment variables. The variables of the worker group are set too."""
     cpu: Quantity | None = None
     """CPU request. The limit is the same, but at least 4. Defaults to 100m."""
@@ -118,7 +117,7 @@ class Service(Model):
     """Arguments of the command."""
     port: Annotated[int, Field(ge=1, le=65_535, json_schema_extra={"format": "int32"})]
     """Port that the service listens on. Ray starts when the port accepts connections."""
-    env: Annotated[list[EnvVar], Field(max_length=64, json_schema_extra=keyed_by("name"))] = []
+    env: Annotated[list[EnvVar], Field(max_length=32, json_schema_extra=keyed_by("name"))] = []
     """Environment variables of the container."""
     cpu: Quantity | None = None
     """CPU request. The limit is the same, but at least 4. Defaults to 100m."""

@@ -7,12 +7,12 @@ field that is not set keeps the default of verl 0.9.1, unless its description st
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rljob.api import forms
-from rljob.api.base import ATOMIC, Anything, Count, Decimal, Model, Path, SignedDecimal, Switch
+from rljob.api.base import ATOMIC, Count, Decimal, MapAsText, Model, Path, SignedDecimal, Switch
 
 Factor = Annotated[int, Field(ge=1, le=65_536, json_schema_extra={"format": "int32"})]
 """Size of one dimension of parallelism."""
@@ -43,8 +43,8 @@ class ModelSource(Model):
     architecture: Annotated[str, Field(max_length=63)] | None = None
     """Name of a built-in architecture, such as Qwen3-235B-A22B. The operator plans memory for it and compares its sizes
     with the parallel sizes."""
-    config: Annotated[dict[str, Anything], Field(max_length=256)] = {}
-    """Content of the model's config.json, as an alternative to architecture."""
+    config: Annotated[dict[str, Any], MapAsText(16_384)] = {}
+    """Content of the model's config.json, as text in JSON or YAML: an alternative to architecture."""
     memory_check: MemoryCheck = MemoryCheck.REFUSE
     """What to do if the plan exceeds a die's memory: Refuse the job, or Warn. Defaults to Refuse."""
 
@@ -281,5 +281,6 @@ class Optimizations(Model):
 class Verl(Model):
     """Settings of verl that have no field."""
 
-    overrides: Annotated[dict[str, Anything], Field(max_length=256)] = {}
-    """Hydra key -> JSON scalar or list. Keys that a typed field sets are rejected."""
+    overrides: Annotated[dict[str, Any], MapAsText(16_384)] = {}
+    """Hydra key -> scalar or list, as text in YAML or JSON. Keys that a typed field sets are rejected. Recipe and job
+    are merged key by key."""

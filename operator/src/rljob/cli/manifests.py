@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from rljob.api import yaml11
 from rljob.api.v1alpha1 import API_VERSION, RecipeKind
-from rljob.cli import yaml11
 from rljob.cli.errors import UsageError
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.spec.recipes import Recipes, recipe_id

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rljob.cli import yaml11
+from rljob.api import yaml11
 
 TABLE, TEXT, JSON, YAML, CSV = "table", "text", "json", "yaml", "csv"
 DATA = (JSON, YAML)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rljob.api import yaml11
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.cli import yaml11
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest
 from rljob.render.initializer import build_initializer, initializers

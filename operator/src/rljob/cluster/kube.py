@@ -21,6 +21,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 
 from rljob.cluster import errors
+from rljob.cluster.bounded import decode
 from rljob.cluster.kinds import LEASE, POD, SECRET, UNREAD, Kind, kind_of
 from rljob.cluster.manifests import spec_fields, without_fields
 from rljob.cluster.port import FIELD_MANAGER, Fence, Listing, unfenced
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from rljob.cluster.limiter import TokenBucket
     from rljob.telemetry.metrics import Metrics
 
-PAGE = 100
-"""Objects per page of a LIST. Whole RayClusters and pods of 100 KiB each are parsed at once; with 500, as client-go
-uses, the process would keep that memory forever."""
+PAGE = 10
+"""Objects per page of a LIST. An object has at most 1.5 MiB (etcd's --max-request-bytes), so a page has at most 15 MiB
+of text, of which one object at a time is parsed (`cluster.bounded`); with 500, as client-go uses, a page could be
+larger than the operator's memory."""
 REQUEST_SECONDS = 30.0
 LEASE_SECONDS = 5.0
 """Timeout of requests about the Lease, whose holder must have the answer within its deadline of 10 s."""
@@ -263,7 +265,7 @@ def _lost(call: _Call, why: str) -> errors.Unavailable:
 
 def _decode(call: _Call, text: bytes) -> Manifest:
     try:
-        answer = json.loads(text)
+        answer = decode(text.decode(), call.kind.kind)
     except ValueError as error:
         raise _lost(call, "the answer is not JSON") from error
     if not isinstance(answer, dict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rljob.api import pods as api
 from rljob.api.base import Model
 from rljob.api.pods import EnvVar, PodTemplate, Volume
 from rljob.api.sources import Service
@@ -111,11 +112,16 @@ def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts, security: Po
     containers = [
         *injection.init_containers(spec, security),
         *code.fetch_containers(spec, security),
-        *({**LAST_LINES, **sidecar, "restartPolicy": "Always"} for sidecar in template.sidecars),
-        *({**LAST_LINES, **container} for container in template.init_containers),
+        *({**_additional(sidecar), "restartPolicy": "Always"} for sidecar in template.sidecars),
+        *map(_additional, template.init_containers),
         *(_service(spec, service, mounts) | security.user_image() for service in spec.services),
     ]
     return {"initContainers": containers} if containers else {}
+
+
+def _additional(container: api.Container) -> Container:
+    """Return a container of the template; what it leaves out keeps the default of core/v1."""
+    return LAST_LINES | container.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
 def own_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> list[Container]:

@@ -147,7 +147,7 @@ def sidecar_names(spec: RLJobSpec) -> frozenset[str]:
     """Return the init containers that are restarted when they end, of all pods."""
     templates = (spec.head.template, *(group.template for group in spec.worker_groups))
     own = (EXPORTER, *(service.name for service in spec.services))
-    return frozenset(own) | {str(sidecar["name"]) for template in templates for sidecar in template.sidecars}
+    return frozenset(own) | {sidecar.name for template in templates for sidecar in template.sidecars}
 
 
 def _with_sidecar(pod: dict[str, Any]) -> dict[str, Any]:

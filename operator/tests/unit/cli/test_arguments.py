@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from builders import small_spec
 
-from rljob.cli import yaml11
+from rljob.api import yaml11
 from rljob.cli.arguments import Parser, build_parser, parse
 from rljob.cli.main import main
 

@@ -6,7 +6,7 @@ import pytest
 from corpus import BAD
 from corpus.bad import Bad
 
-from rljob.cli import yaml11
+from rljob.api import yaml11
 from rljob.cli.main import main
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from builders import small_spec
 
-from rljob.cli import yaml11
+from rljob.api import yaml11
 from rljob.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from builders import Json, small_spec
 
-from rljob.cli import yaml11
+from rljob.api import yaml11
 from rljob.cli.main import main
 
 API = "rljob.dev/v1alpha1"

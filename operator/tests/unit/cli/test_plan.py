@@ -7,7 +7,8 @@ import pytest
 from builders import small_spec
 from corpus.memory import CONFIG, OFFLOADED, WIDE, on_a3
 
-from rljob.cli import yaml11
+from rljob.api import yaml11
+from rljob.api.texts import write_texts
 from rljob.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -19,7 +20,7 @@ QUICKSTART = str(ROOT / "examples/quickstart.yaml")
 def big(tmp_path: Path) -> str:
     """Return a job that does not fit."""
     path = tmp_path / "job.yaml"
-    spec = small_spec(on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}, WIDE, OFFLOADED))
+    spec = write_texts(small_spec(on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}, WIDE, OFFLOADED)))
     job = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "big"}, "spec": spec}
     path.write_text(yaml11.dump_all([job]))
     return str(path)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from builders import Json, small_spec, validate
 
+from rljob.api import yaml11
 from rljob.api.status import Decision
-from rljob.cli import yaml11
 from rljob.cli.explain import explain, explain_page
 from rljob.cli.main import main
 

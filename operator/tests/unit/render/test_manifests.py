@@ -171,7 +171,7 @@ FULL = {
     "tolerations": [{"key": "gone", "effect": "NoExecute", "tolerationSeconds": 60}],
     "annotations": {"a": "b"},
     "initContainers": [{"name": "first", "image": "i"}],
-    "sidecars": [{"name": "proxy", "image": "p", "restartPolicy": "Never"}],
+    "sidecars": [{"name": "proxy", "image": "p"}],
 }
 SERVICE = {"name": "code-sandbox", "image": "sandbox:1", "port": 9000, "args": ["--safe"], "memory": "1Gi"}
 BRINGS: Json = {

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rljob.api.limits import SPEC_TOO_LARGE
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
+from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import MAX_RECIPE_DEPTH, NOT_IN_A_RECIPE, RecipeKind
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.spec.merge import Layer, layer, unset_problem
+from rljob.core.validation.sizes import kept_size_violation
 from rljob.core.validation.violation import Violation
 
 JOB_SOURCE = "job"
@@ -70,7 +73,10 @@ def resolve(raw_spec: Mapping[str, Any], recipes: Recipes, absent: str = NOT_IN_
         spec = recipes[wanted].get("spec") or {}
         if problems := tuple(_template_violations(wanted, spec)):
             return Chain(violations=problems)
-        found.append(_read(wanted, recipes[wanted], spec))
+        template, unread = read_texts(spec["template"], f"{wanted}: spec.template")
+        if unread:
+            return Chain(violations=tuple(Violation(problem.field, problem.message) for problem in unread))
+        found.append(_read(wanted, recipes[wanted], template, spec.get("unset")))
         seen.append(wanted)
         place, reference = f"{wanted}: spec.recipeRef", spec.get("recipeRef")
         may_be_local = wanted.kind is RecipeKind.RL_RECIPE
@@ -115,6 +121,9 @@ def unset_violations(place: str, unset: object) -> Iterator[Violation]:
 
 def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[Violation]:
     template = spec.get("template")
+    if SPEC_TOO_LARGE in spec:
+        yield from kept_size_violation(spec, f"{recipe}: spec")
+        return
     if not isinstance(template, Mapping):
         yield Violation(f"{recipe}: spec.template", "is required and not set")
         return
@@ -123,12 +132,12 @@ def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[
     yield from unset_violations(f"{recipe}: spec.unset", spec.get("unset"))
 
 
-def _read(wanted: RecipeId, manifest: Manifest, spec: Mapping[str, Any]) -> RecipeLayer:
+def _read(wanted: RecipeId, manifest: Manifest, template: Mapping[str, Any], unset: object) -> RecipeLayer:
     metadata = manifest["metadata"]
     origin = RecipeOrigin(
         wanted.kind, wanted.name, str(metadata.get("uid", "")), int(metadata.get("generation", 0) or 0)
     )
-    return RecipeLayer(origin, spec["template"], tuple(_texts(spec.get("unset"))))
+    return RecipeLayer(origin, template, tuple(_texts(unset)))
 
 
 def _texts(found: object) -> Sequence[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from rljob.api.accelerators import DriverMounts
+from rljob.api.pods import ContainerResources
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
@@ -119,7 +120,7 @@ def _pods_stay_guaranteed(spec: RLJobSpec) -> Iterator[Violation]:
     if not facts_of(spec).is_npu:
         return
     for path, container in fields.containers(spec):
-        if path.startswith(fields.WORKERS) and not _is_guaranteed(container.get("resources")):
+        if path.startswith(fields.WORKERS) and not _is_guaranteed(container.resources):
             yield Violation(
                 f"{path}.resources",
                 "without equal requests and limits of cpu and memory the worker pods are not Guaranteed and get no "
@@ -144,11 +145,8 @@ def _services_share_the_node(spec: RLJobSpec) -> Iterator[Violation]:
             )
 
 
-def _is_guaranteed(resources: object) -> bool:
-    limits = resources.get("limits") if isinstance(resources, dict) else None
-    requests = (resources.get("requests") if isinstance(resources, dict) else None) or limits
-    if not isinstance(limits, dict) or not isinstance(requests, dict):
-        return False
+def _is_guaranteed(resources: ContainerResources) -> bool:
+    limits, requests = resources.limits, resources.requests
     return all(name in limits and requests.get(name, limits[name]) == limits[name] for name in ("cpu", "memory"))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from rljob.api.field_path import bracketed
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
-from rljob.core.validation.mounts import patched_containers
+from rljob.core.validation.mounts import containers
 from rljob.core.validation.violation import Check, Violation
 
 TAKEN = frozenset({
@@ -49,7 +49,7 @@ def _devices_are_not_chosen(spec: RLJobSpec) -> Iterator[Violation]:
 def _variables(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
     for path, variable in fields.variables(spec):
         yield path, variable.name
-    for path, container in (*fields.containers(spec), *patched_containers(spec)):
+    for path, container in containers(spec):
         env = container.get("env")
         for index, entry in enumerate(env if isinstance(env, list) else ()):
             if isinstance(entry, Mapping) and isinstance(name := entry.get("name"), str):

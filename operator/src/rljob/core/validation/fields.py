@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from rljob.api.field_path import member
-from rljob.api.pods import EnvVar, PodTemplate
+from rljob.api.pods import Container, EnvVar, PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec
 
 WORKERS = "spec.workerGroups[0].template"
@@ -28,8 +27,8 @@ def variables(spec: RLJobSpec) -> Iterator[tuple[str, EnvVar]]:
             yield f"{path}.env[{index}]", variable
 
 
-def containers(spec: RLJobSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield every container that is written as in core/v1, with its path."""
+def containers(spec: RLJobSpec) -> Iterator[tuple[str, Container]]:
+    """Yield every container of the templates, with its path."""
     for path, template in templates(spec):
         for name, entries in (("initContainers", template.init_containers), ("sidecars", template.sidecars)):
             for index, container in enumerate(entries):

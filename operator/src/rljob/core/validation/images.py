@@ -102,15 +102,7 @@ def _images(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
         if initializer.image is not None:
             yield f"spec.initializers[{index}].image", initializer.image
     for path, container in fields.containers(spec):
-        # Containers without an image are reported by the checks of the pods.
-        if isinstance(image := container.get("image"), str) and image.strip():
-            yield f"{path}.image", image
-    for pod, patch in (("head", spec.pod_spec_patch.head), ("workers", spec.pod_spec_patch.workers)):
-        for kind in ("containers", "initContainers"):
-            listed = (patch or {}).get(kind)
-            for index, container in enumerate(listed if isinstance(listed, list) else ()):
-                if isinstance(container, dict) and isinstance(image := container.get("image"), str):
-                    yield f"spec.podSpecPatch.{pod}.{kind}[{index}].image", image
+        yield f"{path}.image", container.image
 
 
 CHECKS: tuple[Check, ...] = (_images_are_references,)

@@ -19,7 +19,7 @@ USES = ("volumeMounts", "volumeDevices")
 
 
 def _volumes_of_the_operator_are_not_mounted(spec: RLJobSpec) -> Iterator[Violation]:
-    for path, container in (*fields.containers(spec), *patched_containers(spec)):
+    for path, container in containers(spec):
         for field in USES:
             for index, name in _names(container.get(field)):
                 if name.startswith(OUR_PREFIX):
@@ -30,8 +30,10 @@ def _volumes_of_the_operator_are_not_mounted(spec: RLJobSpec) -> Iterator[Violat
                     )
 
 
-def patched_containers(spec: RLJobSpec) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the containers of podSpecPatch, with their paths."""
+def containers(spec: RLJobSpec) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the containers of templates and podSpecPatch as in core/v1, with their paths."""
+    for path, container in fields.containers(spec):
+        yield path, container.model_dump(by_alias=True, exclude_none=True)
     for pod, patch in (("head", spec.pod_spec_patch.head), ("workers", spec.pod_spec_patch.workers)):
         entries = (patch or {}).get("containers")
         for index, entry in enumerate(entries if isinstance(entries, list) else ()):

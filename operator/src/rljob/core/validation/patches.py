@@ -1,16 +1,21 @@
-"""podSpecPatch: the escape hatch, and the fields that it may not change, in a table with the reason for each.
+"""podSpecPatch: the escape hatch, for fields of a pod that the spec does not have.
 
-Paths are those of core/v1 PodSpec. `containers[]` means the operator's own containers, in which a patch may change
-whatever the table does not list. `render.patch` implements the merge and reports patches that do not merge.
+`patch_fields` states what it may set. `render.patch` implements the merge and reports patches that do not merge. What
+depends on the spec is here: whose containers, variables, mounts and resources a patch touches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from rljob.api.field_path import member
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.patch_fields import (
+    CONTAINER,
+    POD,
+    field_violations,
+    resource_violations,
+)
 from rljob.core.validation.pods import OUR_PREFIX, RESERVED_VOLUMES, is_injected_path, normal, variable_problem
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerators import facts_of
@@ -21,46 +26,6 @@ OUR_CONTAINERS = {"head": ("ray-head", "exporter"), "workers": ("ray-worker",)}
 """Containers that a patch may name."""
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A field that no patch may change."""
-
-    field: str
-    why: str
-
-
-POD = (
-    Refused("restartPolicy", "a restarted Ray process has lost its state, so pods are replaced"),
-    Refused("hostNetwork", "use spec.network.mode: Host"),
-    Refused("nodeName", "it bypasses scheduler, queue and gang; use template.nodeSelector or template.affinity"),
-    Refused("nodeSelector", "use template.nodeSelector"),
-    Refused("affinity", "use template.affinity"),
-    Refused("initContainers", "use template.initContainers"),
-    Refused("imagePullSecrets", "use spec.runtime.imagePullSecrets"),
-    Refused("serviceAccount", "use spec.runtime.serviceAccountName"),
-    Refused("serviceAccountName", "use spec.runtime.serviceAccountName"),
-    Refused("automountServiceAccountToken", "the pods run user code and must not get a token for the API server"),
-    Refused("runtimeClassName", "use spec.runtime.runtimeClassName"),
-    Refused("priorityClassName", "use spec.scheduling.priorityClassName"),
-    Refused("activeDeadlineSeconds", "use spec.deadlines.activeSeconds"),
-    Refused("terminationGracePeriodSeconds", "it follows from spec.stop.graceSeconds"),
-    Refused("ephemeralContainers", "they can only be added to running pods, with `kubectl debug`"),
-)
-"""Fields of the pod."""
-CONTAINER = (
-    Refused("$patch", "no pod works without it"),
-    Refused("command", "KubeRay sets it"),
-    Refused("args", "KubeRay sets it"),
-    Refused("image", "use spec.runtime.image"),
-    Refused("imagePullPolicy", "use spec.runtime.imagePullPolicy"),
-    Refused("lifecycle", "the operator stops the run through it"),
-    Refused("envFrom", "use template.envFrom"),
-    Refused("livenessProbe", "a killed Ray process would end the run; spec.deadlines.progressSeconds finds a stall"),
-    Refused("restartPolicy", "a restarted Ray process has lost its state, so pods are replaced"),
-)
-"""Fields of the operator's own containers."""
-
-
 def _patches_leave_promises(spec: RLJobSpec) -> Iterator[Violation]:
     """What the operator or a field of the spec sets cannot be set again."""
     for name, patch in (("head", spec.pod_spec_patch.head), ("workers", spec.pod_spec_patch.workers)):
@@ -68,9 +33,7 @@ def _patches_leave_promises(spec: RLJobSpec) -> Iterator[Violation]:
             continue
         field = f"spec.podSpecPatch.{name}"
         yield from (Violation(problem.path, problem.message) for problem in patch_problems(patch, field))
-        for row in POD:
-            if row.field in patch:
-                yield Violation(f"{field}.{row.field}", f"cannot be patched: {row.why}")
+        yield from field_violations(patch, POD, field)
         yield from _volumes(f"{field}.volumes", patch.get("volumes"))
         yield from _containers(spec, name, f"{field}.containers", patch.get("containers"))
 
@@ -95,9 +58,7 @@ def _containers(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterato
                 f"names none of the operator's containers ({listed}); put others into template.sidecars",
             )
             continue
-        for row in CONTAINER:
-            if row.field in container:
-                yield Violation(f"{place}.{row.field}", f"cannot be patched: {row.why}")
+        yield from field_violations(container, CONTAINER, place)
         yield from _resources(spec, pod, f"{place}.resources", container.get("resources"))
         yield from _parts(spec, place, container)
     yield from _shape(field, value)
@@ -106,10 +67,10 @@ def _containers(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterato
 def _resources(spec: RLJobSpec, pod: str, field: str, value: object) -> Iterator[Violation]:
     guaranteed = pod == "workers" and facts_of(spec).is_npu
     owned = {
-        facts_of(spec).resource: "use workerGroups[0].devicesPerNode",
         "cpu": "use template.cpu",
         "memory": "use template.memory",
     }
+    yield from resource_violations(value, field)
     for kind in ("requests", "limits"):
         entries = value.get(kind) if isinstance(value, Mapping) else None
         for name, fix in owned.items():

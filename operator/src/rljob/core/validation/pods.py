@@ -7,9 +7,10 @@ checks here cover common mistakes; sources are the rules of core/v1 (pkg/apis/co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from rljob.api.field_path import bracketed
+from rljob.api.field_path import bracketed, member
+from rljob.api.pods import Container
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
@@ -42,6 +43,8 @@ RESERVED_PORTS = {
 """https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"""
 RAY_WORKER_PORTS = range(10002, 20000)
 """From the same page: min-worker-port and max-worker-port."""
+PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+HUGE_PAGES = "hugepages-"
 CONTAINER_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 DEVICE_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point, not a file
 
@@ -192,7 +195,7 @@ def _users_are_themselves(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _containers_are_named(spec: RLJobSpec) -> Iterator[Violation]:
-    """Additional containers need unique names and an image."""
+    """Additional containers need unique names, and have no devices."""
     for path, template in fields.templates(spec):
         seen: set[str] = {service.name for service in spec.services}
         for name, entries in (("initContainers", template.init_containers), ("sidecars", template.sidecars)):
@@ -200,23 +203,31 @@ def _containers_are_named(spec: RLJobSpec) -> Iterator[Violation]:
                 yield from _container(f"{path}.{name}[{index}]", container, seen)
 
 
-def _container(field: str, container: Mapping[str, object], seen: set[str]) -> Iterator[Violation]:
-    name, image = container.get("name"), container.get("image")
-    if not isinstance(name, str) or not re.fullmatch(CONTAINER_NAME, name):
-        yield Violation(f"{field}.name", "is required: at most 63 lower-case letters, digits and '-'")
+def _container(field: str, container: Container, seen: set[str]) -> Iterator[Violation]:
+    name = container.name
+    if not re.fullmatch(CONTAINER_NAME, name):
+        yield Violation(f"{field}.name", "must be at most 63 lower-case letters, digits and '-'")
     elif _is_reserved(name):
         yield Violation(f"{field}.name", f"{name} is reserved by the operator; rename it")
     elif name in seen:
         yield Violation(f"{field}.name", f"{name} is used twice in the pod; rename one")
     else:
         seen.add(name)
-    if not isinstance(image, str) or not image.strip():
-        yield Violation(f"{field}.image", "is required and not set")
-    if "restartPolicy" in container:
-        yield Violation(
-            f"{field}.restartPolicy",
-            "is set by the operator (sidecars are restarted, initContainers run to completion); remove it",
-        )
+    for kind, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
+        for resource in amounts:
+            if (problem := resource_problem(resource)) is not None:
+                yield Violation(member(f"{field}.resources.{kind}", resource), problem)
+
+
+def resource_problem(name: str) -> str | None:
+    """Return why a container may not ask for a resource; None if it may.
+
+    Devices are counted, placed and billed by the worker group; a container beside it would hold more of them, unseen.
+    """
+    if name in PLAIN_RESOURCES or name.startswith(HUGE_PAGES):
+        return None
+    listed = ", ".join(sorted(PLAIN_RESOURCES))
+    return f"is not {listed} or {HUGE_PAGES}*; devices are set by workerGroups[0].devicesPerNode only"
 
 
 def _is_reserved(name: str) -> bool:

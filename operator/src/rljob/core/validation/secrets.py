@@ -54,13 +54,13 @@ def _variables_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
     """A variable whose name suggests a secret must take its value from a Secret."""
     for field, variable in fields.variables(spec):
         yield from _judge(field, variable.name, variable.value or "")
-    for field, container in fields.containers(spec):
-        yield from _of_container(field, container)
+    for path, container in fields.containers(spec):
+        for index, variable in enumerate(container.env):
+            yield from _judge(f"{path}.env[{index}]", variable.name, variable.value or "")
     for name, patch in (("head", spec.pod_spec_patch.head), ("workers", spec.pod_spec_patch.workers)):
-        for kind in ("containers", "initContainers"):
-            listed = (patch or {}).get(kind)
-            for index, container in enumerate(listed if isinstance(listed, list) else ()):
-                yield from _of_container(f"spec.podSpecPatch.{name}.{kind}[{index}]", container)
+        listed = (patch or {}).get("containers")
+        for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+            yield from _of_container(f"spec.podSpecPatch.{name}.containers[{index}]", entry)
 
 
 def _of_container(field: str, container: object) -> Iterator[Violation]:
@@ -89,7 +89,7 @@ def _commands_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
     for index, service in enumerate(spec.services):
         lists += [(f"spec.services[{index}].{name}", getattr(service, name)) for name in ("command", "args")]
     for field, container in fields.containers(spec):
-        lists += [(f"{field}.{name}", container.get(name) or []) for name in ("command", "args")]
+        lists += [(f"{field}.command", container.command), (f"{field}.args", container.args)]
     for field, words in lists:
         for path, text in fields.texts(words, field):
             if (what := shape_of_secret(text)) is not None:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from rljob.api import forms
 from rljob.api.field_path import member
 from rljob.api.recipes import RecipeLayer
+from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.launcher import Launcher
 from rljob.core.nearest import nearest_field
@@ -37,6 +38,7 @@ from rljob.core.validation import (
     secrets,
     topology,
 )
+from rljob.core.validation.sizes import kept_size_violation, size_violations
 from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
@@ -101,8 +103,8 @@ def validate(
 
     `absent` is what a recipe that is not among `recipes` is told with.
     """
-    if too_deep := tuple(_depth_violations(raw_spec)):
-        return Checked(None, too_deep)
+    if refused := (*kept_size_violation(raw_spec), *_depth_violations(raw_spec)):
+        return Checked(None, refused)
     chain = resolve(raw_spec, recipes or {}, absent)
     found = (*chain.violations, *_name_violations(name, generated=generated))
     return _checked(raw_spec, chain.layers, found, launcher=launcher, accelerators=accelerators)
@@ -117,6 +119,8 @@ def check(
     accelerators: AcceleratorTable,
 ) -> Checked:
     """Check a spec over recipes that are already read, such as those of a snapshot."""
+    if refused := tuple(kept_size_violation(raw_spec)):
+        return Checked(None, refused)
     found = tuple(_name_violations(name))
     return _checked(raw_spec, recipes, found, launcher=launcher, accelerators=accelerators)
 
@@ -132,10 +136,11 @@ def _checked(
     found += tuple(unset_violations("spec.unset", raw_spec.get("unset")))
     unset = raw_spec.get("unset")
     paths = [path for path in unset if isinstance(path, str)] if isinstance(unset, list) else []
-    own = layer(JOB_SOURCE, raw_spec, paths)
-    merged = merge([*map(merge_layer, recipes), own])
+    own, unread = read_texts(raw_spec, "spec")
+    found += tuple(Violation(problem.field, problem.message) for problem in unread)
+    merged = merge([*map(merge_layer, recipes), layer(JOB_SOURCE, own, paths)])
     document = values(merged)
-    found += (*_depth_violations(document), *_null_violations(document, "spec"))
+    found += (*_depth_violations(document), *_null_violations(document, "spec"), *size_violations(document))
     # What a Command job must not have is reported once, and not judged as well.
     found += tuple(launcher_fields.violations(merged.tree))
     document = launcher_fields.readable(document)

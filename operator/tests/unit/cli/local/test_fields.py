@@ -11,6 +11,12 @@ from rljob.cli.local.translate import POD_PATHS
 
 NO_POD_PATHS = {
     "code.mountPath",
+    *(
+        f"{pod}.template.{containers}[].{field}"
+        for pod in ("head", "workerGroups[]")
+        for containers in ("initContainers", "sidecars")
+        for field in ("workingDir", "volumeMounts[].mountPath")
+    ),
     "head.template.volumeMounts[].mountPath",
     "head.template.volumes[].hostPath.path",
     "head.template.volumes[].nfs.path",

@@ -14,6 +14,7 @@ from schema_samples import Path as FieldPath
 from schema_samples import leaves, samples, text, with_value
 
 import rljob
+from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.unimplemented import TABLE, Unimplemented, unimplemented_fields
 from rljob.launchers import LAUNCHER
@@ -66,7 +67,23 @@ NAME = {"name": "sample"}
 KEY = NAME | {"key": "k"}
 FROM = {"secretKeyRef": KEY, "configMapKeyRef": KEY, "fieldRef": {"fieldPath": "x"}}
 ENV = [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": FROM}]
+PROBE = {
+    "exec": {"command": ["a"]},
+    "httpGet": {"port": 1, "httpHeaders": [{"name": "a", "value": "b"}]},
+    "tcpSocket": {"port": 1},
+}
+CONTAINER = {
+    "image": "x",
+    "env": ENV,
+    "envFrom": [{"secretRef": NAME, "configMapRef": NAME}],
+    "ports": [{"containerPort": 1}],
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    "securityContext": {"seccompProfile": {"type": "Localhost"}},
+    **{f"{name}Probe": PROBE for name in ("startup", "readiness", "liveness")},
+}
 TEMPLATE = {
+    "initContainers": [CONTAINER | {"name": "warm"}],
+    "sidecars": [CONTAINER | {"name": "proxy"}],
     "env": ENV,
     "envFrom": [{"secretRef": NAME, "configMapRef": NAME}],
     "volumes": [
@@ -150,7 +167,7 @@ def rendered(variant: int) -> str:
 
 
 def show(document: Mapping[str, object]) -> str:
-    spec = RLJobSpec.model_validate(document, context=BUILT_IN)
+    spec = RLJobSpec.model_validate(read_texts(document, "spec")[0], context=BUILT_IN)
     made = [build_raycluster(IDENTITY, spec, 1, ""), json.loads(LAUNCHER.job_config(IDENTITY, spec, 1).to_json())]
     made += [build_initializer(IDENTITY, spec, initializer) for initializer in initializers(spec)]
     return json.dumps(made)

@@ -95,7 +95,6 @@ def test_part_of_a_node_is_told() -> None:
         ({"limits": {"cpu": "1", "memory": "1Gi"}}, False),
         ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, True),
         ({"requests": {"cpu": "1"}}, True),
-        ("odd", True),
     ],
 )
 def test_a_sidecar_that_costs_the_pod_its_cores_is_told(resources: object, told_of: bool) -> None:

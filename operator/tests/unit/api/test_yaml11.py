@@ -6,7 +6,7 @@ import pytest
 import yaml
 from yaml_cases import DOCUMENTS, REFUSED, SCALARS, STRICTER
 
-from rljob.cli.yaml11 import dump_all, load_all
+from rljob.api.yaml11 import dump_all, load_all
 
 
 @pytest.mark.parametrize(("text", "meaning"), SCALARS.items())

@@ -89,7 +89,7 @@ def as_json(number: float) -> float:
 class Loader(yaml.SafeLoader):
     """Reads YAML as kubectl does."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own table, replaced by `resolve` below
+    yaml_implicit_resolvers: dict[str, Any] = {}
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
