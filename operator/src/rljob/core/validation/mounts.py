@@ -14,20 +14,16 @@ from rljob.core.validation import fields
 from rljob.core.validation.pods import OUR_PREFIX
 from rljob.core.validation.violation import Check, Violation
 
-USES = ("volumeMounts", "volumeDevices")
-"""Fields of a container that refer to volumes of the pod by name (k8s.io/api v0.36.2, core/v1/types.go, Container)."""
-
 
 def _volumes_of_the_operator_are_not_mounted(spec: RLJobSpec) -> Iterator[Violation]:
     for path, container in containers(spec):
-        for field in USES:
-            for index, name in _names(container.get(field)):
-                if name.startswith(OUR_PREFIX):
-                    yield Violation(
-                        f"{path}.{field}[{index}].name",
-                        f"volume {name} belongs to the operator, which mounts it where it is needed; use a volume of "
-                        "your own",
-                    )
+        for index, name in _names(container.get("volumeMounts")):
+            if name.startswith(OUR_PREFIX):
+                yield Violation(
+                    f"{path}.volumeMounts[{index}].name",
+                    f"volume {name} belongs to the operator, which mounts it where it is needed; use a volume of your "
+                    "own",
+                )
 
 
 def containers(spec: RLJobSpec) -> Iterator[tuple[str, Mapping[str, object]]]:

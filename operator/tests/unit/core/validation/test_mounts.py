@@ -34,11 +34,6 @@ REFUSED = {
         "spec.podSpecPatch.head.containers[0].volumeMounts[0].name",
         "volume rljob-runtime belongs to the operator",
     ),
-    "the code as a device": Bad(
-        template({"sidecars": [SIDECAR | {"volumeDevices": [{"name": "rljob-code", "devicePath": "/dev/x"}]}]}),
-        f"{WORKERS}.sidecars[0].volumeDevices[0].name",
-        "volume rljob-code belongs to the operator",
-    ),
 }
 
 
