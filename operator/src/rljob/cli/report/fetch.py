@@ -8,6 +8,7 @@ nothing else of the job: no other volume, no folder of a node, no network of a n
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ READ_SECONDS = 300
 POD_SECONDS = 600
 """The pod ends by itself after this time, in case this program cannot delete it."""
 SEPARATOR = "==> attempt "
+ATTEMPT = re.compile(r"[0-9]{1,9}")
+"""Number of an attempt; a record could contain the separator."""
 _LIST = (
     'cd "$0" 2>/dev/null || exit 0; for f in $1attempt-*/'
     f"{SpoolFile.STEPS.value}"
@@ -68,7 +71,8 @@ def parse_listing(text: str) -> list[Record]:
     records: list[Record] = []
     for part in f"\n{text}".split(f"\n{SEPARATOR}")[1:]:
         number, _, lines = part.partition("\n")
-        records += read_records(lines, int(number))
+        if ATTEMPT.fullmatch(number):
+            records += read_records(lines, int(number))
     return records
 
 
