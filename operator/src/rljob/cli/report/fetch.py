@@ -80,6 +80,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
     """Return the pod. It sleeps and is read by exec, because container logs are truncated after some megabytes."""
     template = spec.worker_groups[0].template
     volume, mount = _log_volume(spec)
+    mounts = [mount]
     owner = {**owner_reference(job), "controller": False, "blockOwnerDeletion": False}
     return {
         "apiVersion": "v1",
@@ -103,7 +104,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
                     "command": ["sleep", str(POD_SECONDS)],
                     "resources": pods.resources("10m", "64Mi") | {"limits": {"cpu": "1", "memory": "64Mi"}},
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                    "volumeMounts": [{**mount, "readOnly": True}],
+                    "volumeMounts": [{**mount, "readOnly": True} for mount in mounts],
                 }
             ],
         },
