@@ -31,12 +31,12 @@ COVERED = (
     "--cov-fail-under=100",
     "--cov-report=term:skip-covered",
 )
+ROTATION = "tests/chart/test_token_rotation.py"
 UNIT = (
     *("operator/tests", "runtime/tests"),
     *("tests/house", "tests/cluster", "tests/contract_driver", "tests/scale"),
     "benchmarks",
 )
-ROTATION = "tests/chart/test_token_rotation.py"
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not audit and not cluster and not browser")
 
 # Tests runs of the contract driver or, with RLJOB_E2E_TRAINER=verl, of verl.

@@ -56,6 +56,7 @@ LONG_PAGE = """# HELP vllm:num_requests_running Number of requests.
 vllm:num_requests_running{{engine="0",model_name="{long}"}} 1.0
 vllm:num_requests_running{{engine="0",model_name="{short}"}} 2.0
 vllm:num_requests_running{{engine="0",model_name="{wide}"}} 3.0
+vllm:num_requests_running{{engine="0",{many}}} 4.0
 """
 
 
@@ -295,9 +296,10 @@ def test_vllm_metrics_are_kept_by_replica_or_summed(exporter: Exporter, spool: S
 @pytest.mark.usefixtures("training")
 def test_a_long_label_value_costs_its_own_series_only(exporter: Exporter, spool: Spool) -> None:
     """Prometheus would reject the whole page (label_value_length_limit)."""
+    many = ",".join(f'l{number}="1"' for number in range(50))
 
     class Long(Replica):
-        page = LONG_PAGE.format(long="m" * 513, short="m" * 512, wide="\u00e9" * 257)
+        page = LONG_PAGE.format(long="m" * 513, short="m" * 512, wide="\u00e9" * 257, many=many)
 
     replica = started(ThreadingHTTPServer(("127.0.0.1", 0), Long))
     write_targets(spool.rollout_targets_file, [f"127.0.0.1:{replica.server_address[1]}"])
@@ -311,7 +313,7 @@ def test_a_long_label_value_costs_its_own_series_only(exporter: Exporter, spool:
     assert [value for _, value in page["vllm:num_requests_running"]] == [2.0]
     assert page["rljob_reward_mean"]
     dropped = {labels["source"]: value for labels, value in page["rljob_exporter_series_dropped"]}
-    assert (dropped["vllm"], dropped["verl"]) == (2, 1)
+    assert (dropped["vllm"], dropped["verl"]) == (3, 1)
 
 
 @pytest.mark.usefixtures("training")

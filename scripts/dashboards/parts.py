@@ -28,6 +28,8 @@ from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
+from scripts.dashboards.scrapes import from_scrapes
+
 TAG = "rljob"
 WIDTH = 24
 """Columns of Grafana's grid."""
@@ -183,7 +185,7 @@ def jobs_table(text: Text, columns: Sequence[Column], link: str) -> table.Panel:
     """Return a table with a row for each job, whose name is a link."""
     panel = _dressed(table.Panel(), text, WIDTH, 9).align(common_models.FieldTextAlignment.AUTO).inspect(inspect=False)
     for letter, column in zip(ascii_uppercase, columns, strict=False):
-        query = prometheus.Dataquery().expr(column.expr).ref_id(letter).instant().datasource(SOURCE)
+        query = prometheus.Dataquery().expr(from_scrapes(column.expr)).ref_id(letter).instant().datasource(SOURCE)
         panel = panel.with_target(query.format(prometheus_models.PromQueryFormat.TABLE))
     titles = {f"Value #{letter}": column.title for letter, column in zip(ascii_uppercase, columns, strict=False)}
     names = {"rljob": "RLJob", "rljob_namespace": "Namespace"}
@@ -209,7 +211,7 @@ def _dressed(panel: P, text: Text, width: int, height: int) -> P:
 
 def _asking(panel: P, queries: Sequence[Query]) -> P:
     for letter, query in zip(ascii_uppercase, queries, strict=False):
-        asked = prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(letter).range()
+        asked = prometheus.Dataquery().expr(from_scrapes(query.expr)).legend_format(query.legend).ref_id(letter).range()
         panel = panel.with_target(asked.datasource(SOURCE))
     return panel
 
@@ -238,7 +240,7 @@ def variable(
     made = (
         dashboard.QueryVariable(name)
         .label(label)
-        .query(f"label_values({selector}, {values_of})")
+        .query(f"label_values({from_scrapes(selector)}, {values_of})")
         .datasource(SOURCE)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
@@ -294,7 +296,7 @@ class Mark(Builder[models.AnnotationQuery]):
     def build(self) -> models.AnnotationQuery:
         """Return the annotation."""
         made = PrometheusAnnotation(
-            name=self.name, datasource=SOURCE, enable=True, icon_color=self.color, expr=self.expr
+            name=self.name, datasource=SOURCE, enable=True, icon_color=self.color, expr=from_scrapes(self.expr)
         )
         made.title_format, made.text_format, made.value_is_time = self.title, self.text, self.value_is_time
         return made

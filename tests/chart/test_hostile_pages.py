@@ -45,7 +45,7 @@ MILLION = "".join(f'rljob_verl_metric{{key="{number}"}} 1\n' for number in range
 UNLISTED = "rljob_cards 3\n" + "".join(f"rljob_x{number} 1\n" for number in range(20_000))
 LONG_VALUE = f'rljob_cards 1\nrljob_verl_metric{{key="{"k" * 600}"}} 1\n'
 LONG_NAME = f'rljob_cards 1\nrljob_verl_metric{{{"k" * 200}="1"}} 1\n'
-MANY_LABELS = "rljob_cards 1\nrljob_verl_metric{" + ",".join(f'l{n}="1"' for n in range(40)) + "} 1\n"
+MANY_LABELS = "rljob_cards 1\nrljob_verl_metric{" + ",".join(f'l{n}="1"' for n in range(70)) + "} 1\n"
 RAY = f"""ray_resources{{{OTHER},Name="NPU",State="USED",ray_node_type="head"}} 64
 rljob_operator_card_seconds_total{{rljob_namespace="team-b",queue="cards"}} 1e9
 rljob_cards{{{OTHER}}} 64

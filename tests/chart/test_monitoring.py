@@ -14,7 +14,7 @@ import yaml
 from tests.chart.helm import CHART, ROOT, pick, render
 from tests.monitoring.known import KNOWN
 from tests.monitoring.prometheus import promtool
-from tests.monitoring.questions import names
+from tests.monitoring.questions import board_questions, names
 from tests.monitoring.rules import rule_groups
 
 RULES = CHART / "files/rules.yaml"
@@ -74,14 +74,17 @@ def test_each_page_is_about_an_alert() -> None:
     assert headings == [alert["alert"] for alert in alerts()]
 
 
-def test_each_rule_takes_the_series_of_one_scrape() -> None:
-    """A page that another scrape of the site stores cannot raise, silence or feed a rule."""
-    selector = re.compile(r'(?<![\w:"])((?:rljob_|vllm:)(?!namespace\b)\w+|up)\b(\{[^}]*\})?')
-    rules = [rule for group in rule_groups() for rule in group["rules"]]
-    found = [match for rule in rules for match in selector.finditer(rule["expr"])]
-    assert len(found) > 30
+def test_each_rule_and_each_panel_takes_the_series_of_one_scrape() -> None:
+    """A page that another scrape of the site stores cannot raise or silence an alert, nor appear on a board."""
+    selector = re.compile(r'(?<![\w:"])((?:rljob_|vllm:|tq_|ray_(?!node_type))(?!namespace\b)\w+|up)\b(\{[^}]*\})?')
+    asked = [rule["expr"] for group in rule_groups() for rule in group["rules"]]
+    assert len(asked) > 20
+    asked += [question.expression for question in board_questions()]
+    found = [match for expression in asked for match in selector.finditer(expression)]
+    assert len(found) > 150
     for name, matchers in (match.groups() for match in found):
-        scrape = "operator" if name.startswith("rljob_operator_") else "ray" if name == "up" else "jobs"
+        beginnings = {"rljob_operator_": "operator", "up": "ray", "ray_": "ray"}
+        scrape = next((scrape for beginning, scrape in beginnings.items() if name.startswith(beginning)), "jobs")
         assert f'job="rljob-{scrape}"' in (matchers or ""), name
 
 

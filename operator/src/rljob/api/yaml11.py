@@ -20,6 +20,8 @@ import yaml
 from yaml.constructor import ConstructorError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from rljob.core.text import printable
+
 WORDS: dict[str, object] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
@@ -197,6 +199,9 @@ class Dumper(yaml.SafeDumper):
 
     def represent_text(self, text: str) -> ScalarNode:
         """Return the node of a string."""
+        if printable(text) != text:
+            # Only between double quotes are there escapes; `dump_all` writes those that PyYAML does not.
+            return self.represent_scalar(STR_TAG, text, style='"')
         style = None if isinstance(resolve(text), str) else "'"
         return self.represent_scalar(STR_TAG, text, style="|" if "\n" in text else style)
 
@@ -205,9 +210,9 @@ Dumper.add_representer(str, Dumper.represent_text)
 
 
 def dump_all(documents: list[Any]) -> str:
-    """Write documents so that kubectl and `load_all` read the same values."""
+    """Write documents so that kubectl and `load_all` read the same values, without control characters."""
     text: str = yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True)
-    return text
+    return printable(text)
 
 
 def _measure(root: Node) -> None:

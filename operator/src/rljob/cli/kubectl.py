@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob.api.v1alpha1 import GROUP, RecipeKind
+from rljob.cli import bounded_process
 from rljob.cli.errors import UsageError
 from rljob.core.observed import RecipeId
 
@@ -147,7 +148,7 @@ def _get(resource: str, name: str, place: Place, *options: str) -> dict[str, Any
     words = ["get", resource, *([name] if name else []), *options, "--output", "json"]
     try:
         manifest: dict[str, Any] = json.loads(run(words, place))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"kubectl get {resource}: the answer is not JSON ({error}); check `kubectl version`"
         ) from error
@@ -165,14 +166,19 @@ def run(arguments: Sequence[str], place: Place, *, text: str | None = None, seco
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = [place.program, *arguments[:end], *options, *arguments[end:]]
     try:
-        done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=seconds, check=False)
+        done = bounded_process.run(words, text, seconds)
     except subprocess.TimeoutExpired as error:
         raise UsageError(
             f"kubectl did not answer within {seconds:.0f} s; check that the cluster is reachable"
         ) from error
-    if done.returncode:
-        said = done.stderr.strip() or done.stdout.strip()
+    except bounded_process.TooLongError as error:
+        raise UsageError(
+            f"kubectl {arguments[0]} wrote more than {bounded_process.OUTPUT_BYTES >> 20} MiB, and was stopped; select "
+            "less, or look at what the pod writes"
+        ) from error
+    if done.code:
+        said = done.errors.strip() or done.output.strip()
         unreadable = any(words in said for words in _UNREADABLE)
         kind = NotFoundError if "(NotFound)" in said else UnreadableError if unreadable else UsageError
         raise kind(_explained(said))
-    return done.stdout
+    return done.output

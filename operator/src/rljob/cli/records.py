@@ -30,14 +30,14 @@ class Record:
 
 
 def read_records(text: str, attempt: int) -> list[Record]:
-    """Read the records of an attempt; a line that was cut off by a crash is skipped."""
+    """Read the records of an attempt; a line that is no record, or was cut off by a crash, is skipped."""
     records = []
     for line in text.splitlines():
         try:
             raw = parse_foreign_json(line)
             metrics = {str(key): float(value) for key, value in raw["metrics"].items()}
             records.append(Record(attempt, int(raw["step"]), float(raw.get("time", math.nan)), metrics))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
     return records
 

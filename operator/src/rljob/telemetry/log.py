@@ -15,6 +15,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from rljob.core.text import printable
+
 TEXT_LIMIT = 1000
 """Maximum length of the text of one field."""
 TRACEBACK_LIMIT = 8000
@@ -85,7 +87,8 @@ class JsonFormatter(logging.Formatter):
             line.setdefault(name, redact_field(name, value))
         if record.exc_info and record.exc_info[1] is not None:
             line["traceback"] = redact(self.formatException(record.exc_info), TRACEBACK_LIMIT)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        # JSON escapes C0 only; what else controls a terminal gets escapes of JSON too.
+        return printable(json.dumps(line, ensure_ascii=False, default=str))
 
 
 def redact(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -27,6 +27,20 @@ def test_what_is_no_json_or_never_meant_is_refused(text: str) -> None:
         load_all(f"value: {text}\n")
 
 
+@pytest.mark.parametrize("code", [*range(0x20), 0x7F, 0x85, 0x9B, 0x061C, 0x200F, 0x2028, 0x202E, 0x2066])
+def test_what_controls_a_terminal_is_written_as_an_escape_and_read_again(code: int) -> None:
+    for text in (
+        f"a {chr(code)} b",
+        f"{chr(code)}",
+        f"line\n  {chr(code)}: x\n",
+        f"{'w ' * 100}{chr(code)}{' w' * 100}",
+    ):
+        document = {"value": text, text: [text]}
+        written = dump_all([document])
+        assert load_all(written) == [document]
+        assert [character for character in written if not character.isprintable() and character not in "\n\t"] == []
+
+
 def test_aliases_do_not_grow_without_bounds() -> None:
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 
+import pytest
+
 from rljob.cli.curve import plot
 from rljob.cli.records import figure_table, figures, read_records
 
@@ -23,6 +25,23 @@ def record(step: int, reward: float) -> str:
 def test_records_are_read_in_order_and_a_cut_line_is_passed_over() -> None:
     text = "\n".join([record(2, 0.7), record(1, 0.6), record(3, 0.8)[:40]])
     assert [(step.number, step.reward) for step in figures(read_records(text, 1))] == [(1, 0.6), (2, 0.7)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 60_000,
+        '{"step": 1, "metrics": {"a": 1' + "0" * 400 + "}}",
+        '{"step": Infinity, "metrics": {}}',
+        '{"step": 1, "metrics": []}',
+        "7",
+        "\ufffd",
+    ],
+    ids=["deep", "large", "endless", "list", "number", "no text"],
+)
+def test_a_line_of_another_kind_is_passed_over(line: str) -> None:
+    good = '{"step": 2, "time": 1.0, "metrics": {"critic/score/mean": 0.5}}'
+    assert [record.step for record in read_records(f"{line}\n{good}\n", 1)] == [2]
 
 
 def test_of_a_step_that_was_trained_again_the_later_attempt_counts() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rljob.cli import bounded_process
 from rljob.cli.main import main
 from rljob.cli.status import describe, progress_bar
 
@@ -132,6 +133,6 @@ def test_a_cluster_that_does_not_answer_is_told(
         raise subprocess.TimeoutExpired("kubectl", 20)
 
     assert kubectl.exists()
-    monkeypatch.setattr(subprocess, "run", hang)
+    monkeypatch.setattr(bounded_process, "run", hang)
     assert main(["status", "x"]) == 2
     assert "check that the cluster is reachable" in capsys.readouterr().err

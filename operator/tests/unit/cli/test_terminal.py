@@ -7,11 +7,14 @@ import io
 import json
 import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import small_spec
 
+from rljob.api.yaml11 import load_all
 from rljob.cli.main import main
 from rljob.cli.progress_line import Line
 from rljob.cli.terminal import PrintableStream, printable_output, send_control
@@ -98,11 +101,45 @@ def test_errors_of_kubectl_are_printable(text: str, kubectl: Path, capsys: pytes
     assert unprintable(told) == []
 
 
-def test_json_keeps_the_text(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = "".join(HOSTILE.values())
+@hostile
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", lambda text: load_all(text)[0])])
+def test_output_for_programs_keeps_the_text(
+    text: str, output: str, read: Callable[[str], Any], kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (kubectl / "answer").write_text(json.dumps(job(text)))
-    main(["status", "sums", "-o", "json"])
-    assert json.loads(capsys.readouterr().out)["message"] == text
+    main(["status", "sums", "-o", output])
+    assert read(capsys.readouterr().out)["message"] == text
+
+
+@hostile
+@pytest.mark.parametrize("command", ["validate", "explain", "render", "plan memory", "diff"])
+def test_commands_on_a_file_print_no_control_character(
+    text: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.json"
+    spec = small_spec({"trackers": {"experiment": text}, text: 1, "reward": {"path": text, "function": text}})
+    head = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": f"x{text}", "namespace": text}}
+    file.write_text(json.dumps({**head, "spec": spec}))
+    against = ["--against", str(file)] if command == "diff" else []
+    main([*command.split(), "-f", str(file), *against])
+    told = capsys.readouterr()
+    assert told.out + told.err
+    assert unprintable(told.out + told.err) == []
+
+
+@hostile
+def test_labels_of_a_prometheus_are_printable(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = [{"metric": {"rljob_namespace": f"{text}\nfake", "queue": text}, "value": [0, "7200"]}]
+    monkeypatch.setattr("rljob.cli.report.prometheus.Server.query", lambda *_: series)
+    words = ["usage", "--month", "2026-10", "--prometheus", "http://localhost:1", "-A"]
+    assert main(words) == 0
+    table = capsys.readouterr().out
+    assert unprintable(table) == []
+    assert len(table.splitlines()) == 2
+    assert main([*words, "-o", "csv"]) == 0
+    assert unprintable(capsys.readouterr().out) == []
 
 
 def test_a_line_of_a_message_does_not_look_like_one_of_the_page(

@@ -53,6 +53,14 @@ def test_a_line_has_a_constant_message_and_fields(stream: io.StringIO) -> None:
     assert (line["kind"], line["drift"], line["missing"]) == ("pods", 0, None)
 
 
+def test_a_line_does_not_control_the_terminal_of_its_reader(stream: io.StringIO) -> None:
+    said = "\x1b[2J\x07\x7f\x9b2J\u202eend\u2028\r\n"
+    Log("rljob.test").info("Refused", error=said)
+    assert [c for c in stream.getvalue() if not c.isprintable()] == ["\n"]
+    (line,) = lines(stream)
+    assert line["error"] == said
+
+
 def test_a_failure_carries_its_traceback_in_one_line(stream: io.StringIO) -> None:
     Log("rljob.test").failure("Round crashed", ValueError("password=hunter2"))
     (line,) = lines(stream)

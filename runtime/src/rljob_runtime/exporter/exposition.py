@@ -14,6 +14,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_LABEL_VALUE = 512
 """Maximum length of a label value in bytes. Prometheus rejects a whole page for a longer one
 (`label_value_length_limit` in the chart's files/scrape-config.yaml)."""
+MAX_LABELS = 48
+"""Maximum number of labels; with those of the target, fewer than `label_limit` there. One family of vLLM 0.23 has
+about thirty."""
 LABEL_VALUE = re.compile(r'="((?:[^"\\]|\\.)*)"')
 SAMPLE_LINE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})?[ \t]+(?P<value>[^ \t]+)")
 
@@ -38,16 +41,17 @@ def label_text(labels: Mapping[str, str]) -> str:
     return ",".join(f'{name}="{escape(value)}"' for name, value in labels.items())
 
 
-def without_long_values(family: Family) -> Family:
-    """Return a family without the samples that have a label value longer than the limit."""
-    kept = [sample for sample in family.samples if not _has_long_value(sample[1])]
+def within_label_limits(family: Family) -> Family:
+    """Return a family without the samples that have too many labels, or a label value that is too long."""
+    kept = [sample for sample in family.samples if not _exceeds_limits(sample[1])]
     return family if len(kept) == len(family.samples) else replace(family, samples=kept)
 
 
-def _has_long_value(labels: str) -> bool:
-    if labels.isascii() and len(labels) <= MAX_LABEL_VALUE:
+def _exceeds_limits(labels: str) -> bool:
+    if labels.isascii() and len(labels) <= MAX_LABEL_VALUE and labels.count("=") <= MAX_LABELS:
         return False
-    return any(len(value.encode()) > MAX_LABEL_VALUE for value in LABEL_VALUE.findall(labels))
+    values = LABEL_VALUE.findall(labels)
+    return len(values) > MAX_LABELS or any(len(value.encode()) > MAX_LABEL_VALUE for value in values)
 
 
 def render(families: Iterable[Family]) -> str:

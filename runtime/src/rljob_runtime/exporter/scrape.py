@@ -13,7 +13,7 @@ from pathlib import Path
 from rljob_runtime.exporter import catalogue, collector, scrape_targets, upstream_metrics, verl_metrics
 from rljob_runtime.exporter.aggregator import Aggregator
 from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_VERL_SERIES, Families
-from rljob_runtime.exporter.exposition import Family, render, without_long_values
+from rljob_runtime.exporter.exposition import Family, render, within_label_limits
 from rljob_runtime.exporter.totals import Totals
 from rljob_runtime.spool import Spool
 
@@ -68,12 +68,12 @@ class Scrape:
             families = collector.collect(self.spool, self._totals, collector.read_job(self.config))
             if not size(families):
                 return render([])
-            _leave_out_long_values(families)
+            _apply_label_limits(families)
             verl = size(family for family in families if family.name in VERL_NAMES)
             vllm, vllm_dropped = self._vllm.join(self._replica_pages(families), families.job_labels)
             queue, queue_dropped = self._queue.join(self._queue_pages(families), families.job_labels)
-            vllm, vllm_dropped = _short(vllm, vllm_dropped)
-            queue, queue_dropped = _short(queue, queue_dropped)
+            vllm, vllm_dropped = _limited(vllm, vllm_dropped)
+            queue, queue_dropped = _limited(queue, queue_dropped)
             served = {"verl": verl, "vllm": size(vllm), "transfer_queue": size(queue)}
             dropped = families.dropped | {"vllm": vllm_dropped, "transfer_queue": queue_dropped}
             for source, count in ({"rljob": size(families) - verl} | served).items():
@@ -100,16 +100,16 @@ class Scrape:
         return {"controller": page}
 
 
-def _leave_out_long_values(families: Families) -> None:
+def _apply_label_limits(families: Families) -> None:
     for family in families:
-        kept = without_long_values(family).samples
+        kept = within_label_limits(family).samples
         families.dropped["verl" if family.name in VERL_NAMES else "rljob"] += len(family.samples) - len(kept)
         family.samples = kept
 
 
-def _short(families: list[Family], dropped: int) -> tuple[list[Family], int]:
-    """Return the families without long label values, and the number of series that are left out now."""
-    kept = [without_long_values(family) for family in families]
+def _limited(families: list[Family], dropped: int) -> tuple[list[Family], int]:
+    """Return the families within the limits of labels, and the number of series that are left out now."""
+    kept = [within_label_limits(family) for family in families]
     return kept, dropped + size(families) - size(kept)
 
 

@@ -8,6 +8,7 @@ nothing else of the job: no other volume, no folder of a node, no network of a n
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ READ_SECONDS = 300
 POD_SECONDS = 600
 """The pod ends by itself after this time, in case this program cannot delete it."""
 SEPARATOR = "==> attempt "
+ATTEMPT = re.compile(r"[0-9]{1,9}")
+"""Number of an attempt; a record could contain the separator."""
 _LIST = (
     'cd "$0" 2>/dev/null || exit 0; for f in $1attempt-*/'
     f"{SpoolFile.STEPS.value}"
@@ -69,7 +72,8 @@ def parse_listing(text: str) -> list[Record]:
     records: list[Record] = []
     for part in f"\n{text}".split(f"\n{SEPARATOR}")[1:]:
         number, _, lines = part.partition("\n")
-        records += read_records(lines, int(number))
+        if ATTEMPT.fullmatch(number):
+            records += read_records(lines, int(number))
     return records
 
 
@@ -77,6 +81,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
     """Return the pod. It sleeps and is read by exec, because container logs are truncated after some megabytes."""
     template = spec.worker_groups[0].template
     volume, mount = _log_volume(spec)
+    mounts = [mount]
     owner = {**owner_reference(job), "controller": False, "blockOwnerDeletion": False}
     return {
         "apiVersion": "v1",
@@ -100,7 +105,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
                     "command": ["sleep", str(POD_SECONDS)],
                     "resources": pods.resources("10m", "64Mi") | {"limits": {"cpu": "1", "memory": "64Mi"}},
                     **PodSecurity.of(spec, template).user_image_with_own_program(),
-                    "volumeMounts": [{**mount, "readOnly": True}],
+                    "volumeMounts": [{**mount, "readOnly": True} for mount in mounts],
                 }
             ],
         },

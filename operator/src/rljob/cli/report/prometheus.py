@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rljob.cli import usage
 from rljob.cli.errors import UsageError
 from rljob.cli.records import Record
 from rljob.cli.report.plots import VALIDATION
-from rljob.cli.usage import JOBS_SCRAPE
 from rljob_runtime.contract import StepMetric, parse_foreign_json
 
 TIMEOUT_SECONDS = 60.0
@@ -106,7 +106,7 @@ def read_records(server: Server, target: Target) -> list[Record]:
     """Return a record for each step of each attempt that was scraped."""
     begin = target.begin if target.begin is not None else target.end - DEFAULT_SECONDS
     # Only the scrape of the exporters takes these labels from the pod.
-    job = f'job="{JOBS_SCRAPE}",rljob={_quoted(target.name)},rljob_namespace={_quoted(target.namespace)}'
+    job = f'job="{usage.JOBS_SCRAPE}",rljob={_quoted(target.name)},rljob_namespace={_quoted(target.namespace)}'
 
     def ask(metric: str) -> Iterator[tuple[dict[str, str], Moment, float]]:
         yield from _samples(server.query_range(f"{metric}{{{job}}}", begin, target.end))

@@ -13,7 +13,7 @@ from builders import Json
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.main import main
-from rljob.cli.report.fetch import reader_pod
+from rljob.cli.report.fetch import parse_listing, reader_pod
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Platform, Progress
@@ -224,6 +224,12 @@ def test_a_pod_with_the_labels_of_the_head_is_not_entered(owners: list[Json], cl
     put(cluster, "pods", {"items": [faked]})
     assert main(["report", "quickstart"]) == 0
     assert "create" in words(cluster)
+
+
+def test_output_of_a_pod_that_is_no_listing_is_passed_over() -> None:
+    good = '{"step": 2, "time": 1.0, "metrics": {}}'
+    text = f"junk\n==> attempt x\n{good}\n==> attempt {'9' * 5000}\n{good}\n==> attempt 3\n{good}\n"
+    assert [(record.attempt, record.step) for record in parse_listing(text)] == [(3, 2)]
 
 
 def test_the_reader_mounts_the_volumes_read_only_and_holds_no_device() -> None:
