@@ -68,8 +68,8 @@ _DELETED = re.compile(
     r"Deleted (head|worker) Pod [^/\s]+/[^;\s]+; Pod status: (\w+);.*?Ray container terminated status: (.*)",
     re.DOTALL,
 )
-"""KubeRay v1.6.2, raycluster_controller.go, reconcilePods: the events DeletedHeadPod and DeletedWorkerPod. The prefix is
-client-go's (tools/record/events_cache.go)."""
+"""KubeRay v1.6.2, raycluster_controller.go, reconcilePods: the events DeletedHeadPod and DeletedWorkerPod. The prefix
+is client-go's (tools/record/events_cache.go)."""
 _TERMINATED = re.compile(r"ExitCode:(\d{1,10}),Signal:-?\d+,Reason:([^,]*),Message:(.*)", re.DOTALL)
 _DATE = r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) \+0000 UTC"
 _RAN = re.compile(rf"{_DATE},FinishedAt:{_DATE},ContainerID:[^,\s]*,\}}", re.ASCII)
