@@ -121,7 +121,7 @@ BY_USERS = (
     "runtime/src/rljob_runtime/log_rules.py",
 )
 """Files that compile patterns of users: `core.validation.patterns` refuses repeated repetitions, and their texts are
-lines of at most 4,096 characters in the user's own pod, restart rules in a process with a limit of CPU time."""
+lines of at most 4,096 characters in the user's own pod, where a limit of CPU time applies."""
 PARTS = {
     "operator/src/rljob/cli/kubectl.py": [pattern for pattern, _ in kubectl._FIXES],
     "operator/src/rljob/cli/unschedulable.py": [pattern for pattern, _ in unschedulable.REASONS],
