@@ -22,6 +22,8 @@ HEADER_BYTES = 8 * 1024
 CHUNKS_MAX = 4096
 """Parts of a body in chunked encoding; each costs a few microseconds."""
 PIECE_BYTES = 64 * 1024
+USER_AGENT = "rljob-operator"
+"""Earlier versions of Ray fail on a request without one; 2.60 does not (dashboard/optional_utils.py:144)."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]{0,200})?")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})(?:[ \t;][^\r\n]{0,200})?\r\n")
@@ -50,6 +52,7 @@ class Request:
             f"{self.method} {quote(self.path)} HTTP/1.1",
             f"Host: {host}:{self.port}",
             f"Authorization: Bearer {self.token}",
+            f"User-Agent: {USER_AGENT}",
             "Accept: application/json, text/plain",
             "Accept-Encoding: identity",
             "Connection: close",

@@ -72,6 +72,7 @@ async def test_progress_is_read_with_the_token_of_this_cluster(world: World) -> 
     _, path, headers, _ = world.server.asked[0]
     assert path == "/v1/progress"
     assert headers["Authorization"] == f"Bearer {KEY.token('j1', 'c1')}"
+    assert headers["User-Agent"] == "rljob-operator"
 
 
 @pytest.mark.parametrize(
