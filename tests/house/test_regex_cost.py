@@ -101,6 +101,7 @@ def use_of(node: ast.Call, parent: ast.AST, path: Path, text: str) -> Use:
             rest = len(re.findall(rf"\b{parent.targets[0].id}\b", text)) - 1 - len(called)
             methods = frozenset(called) if rest == 0 else methods
     value = evaluated(pattern, module)
+    value = value.decode("latin-1") if isinstance(value, bytes) else value
     return Use(
         f"{path.relative_to(ROOT)}:{node.lineno}",
         ast.unparse(pattern),
