@@ -50,9 +50,10 @@ ANSWERS: dict[str, bytes | None] = {
     "infinite": b'{"podUid": "p", "phase": "Training", "reward": 1e999, "observedTime": -1e999}',
     "slow-pattern": b'{"phase": "' + b"a-" * 32_000 + b'"}',
     "slow-secret": b'{"podUid": "p", "phase": "' + b"token=" * 10_000 + b'"}',
+    "raw-interim": b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
     "surrogates": b'{"submission_id": "\\ud800", "status": "\\udfff", "podUid": "\\ud800", "phase": "Idle"}',
 }
-"""What the heads of a kind answer to every request; None: nothing, ever."""
+"""What the heads of a kind answer to every request, below a header unless they are raw; None: nothing, ever."""
 TURNCOAT = "turncoat"
 """A head that takes a submission as Ray does, and answers as `nested` from then on."""
 
@@ -91,7 +92,7 @@ class Heads:
                         await reader.read()
                         break
                     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-                    writer.write(head.encode() + body)
+                    writer.write(body if kind.startswith("raw-") else head.encode() + body)
                     await writer.drain()
                     if request.startswith(b"POST"):
                         # Its body is not read.

@@ -33,7 +33,7 @@ _CHIP_ROW = re.compile(
 _BUS_ROW = re.compile(
     r"^\|\s*(?P<chip>\d+)(?:\s+(?P<physical>\d+))?\s*\|\s*(?P<bus>[0-9A-Fa-f]{4}:[0-9A-Fa-f:.]+)\s*\|(?P<rest>.*)\|",
 )
-_HBM = re.compile(r"(\d+)\s*/\s*(\d+)\s*$")
+_HBM = re.compile(r"(?<!\d)(\d++)\s*+/\s*+(\d++)\s*+$")
 _VERSION = re.compile(r"^\|\s*npu-smi\s+\S+\s+Version:\s*(?P<version>\S+)", re.MULTILINE)
 _TOPOLOGY_ROW = re.compile(r"^\s*(?:NPU|Phy-ID)\s?(?P<device>\d+)\s.*?\s(?P<cpus>\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\s*$")
 

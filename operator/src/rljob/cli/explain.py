@@ -25,7 +25,7 @@ from rljob.render.configmap import spec_document
 DEFAULT_SOURCE = "default"
 UNSET, NOBODY = "unset", "nothing sets it, and it has no default"
 VALUE_WIDTH = 60
-_RECIPE = re.compile(rf"({'|'.join(RecipeKind)}) [^:]*: spec\.template\.")
+_RECIPE = re.compile(rf"({'|'.join(RecipeKind)}) [^:]{{0,600}}: spec\.template\.")
 """What precedes the field of a recipe's template in a violation."""
 
 

@@ -266,7 +266,7 @@ def _lost(call: _Call, why: str) -> errors.Unavailable:
 def _decode(call: _Call, text: bytes) -> Manifest:
     try:
         answer = decode(text.decode(), call.kind.kind)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _lost(call, "the answer is not JSON") from error
     if not isinstance(answer, dict):
         raise _lost(call, "the answer is not an object")
@@ -276,12 +276,15 @@ def _decode(call: _Call, text: bytes) -> Manifest:
 def _error(call: _Call, status: int, headers: Manifest, text: bytes) -> Exception:
     """Return the error for a status code, with the message of the server's Status object."""
     try:
-        body: dict[str, Any] = json.loads(text)
-    except ValueError:
-        body = {}
-    said = str(body.get("message") or HTTPStatus(status).phrase)[:MESSAGE_LIMIT]
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    # What a proxy answers may be any JSON, with any code.
+    body: dict[str, Any] = found if isinstance(found, dict) else {}
+    phrase = HTTPStatus(status).phrase if status in list(HTTPStatus) else "no known status"
+    said = str(body.get("message") or phrase)[:MESSAGE_LIMIT]
     if call.kind is SECRET:
-        said = str(body.get("reason") or HTTPStatus(status).phrase)  # a message may quote what was rejected
+        said = str(body.get("reason") or phrase)[:MESSAGE_LIMIT]  # a message may quote what was rejected
     message = f"{call.verb} {call.path}: {status} {said}"
     match status:
         case 404:
@@ -306,6 +309,6 @@ def _error(call: _Call, status: int, headers: Manifest, text: bytes) -> Exceptio
 
 def _retry_after(headers: Manifest) -> float:
     try:
-        return min(max(float(headers.get("Retry-After", "1")), 1.0), 60.0)
+        return min(max(1.0, float(headers.get("Retry-After", "1"))), 60.0)  # in this order, NaN is 1
     except ValueError:
         return 1.0

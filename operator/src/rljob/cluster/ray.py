@@ -1,21 +1,21 @@
 """A Ray head pod over HTTP: the exporter's progress and Ray's job API, at the pod's IP and never through a Service.
 
 Answers come from inside the user's pods and are not trusted: no redirects, at most 64 KiB, a short timeout, strict
-parsing. `control.observe` drops answers about another pod or submission. A starting head refuses connections and then
-answers "No available agent" for some seconds; both are normal and are distinguished from a rejection. Headers are
-bounded and nothing is decompressed, since a small answer could become a large one.
+parsing (`head_http.py`). `control.requests` drops answers about another pod or submission. A starting head refuses
+connections and then answers "No available agent" for some seconds; both are normal and are distinguished from a
+rejection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
-
 from rljob.cluster import errors
+from rljob.cluster.head_http import Connection, Request, Response, ResponseError
 from rljob.cluster.port import Fence, unfenced
 from rljob.core.observed import RayJob, RayJobState
 from rljob.core.requirements import Head
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from rljob.telemetry.metrics import Metrics
 
 ANSWER_BYTES = 64 * 1024
-HEADERS_MAX, HEADER_BYTES = 64, 2048
-"""Bounds of an answer's headers: Ray and our exporter send fewer than ten, of less than a hundred bytes each."""
+JOBS, STOP = "/api/jobs/", "/v1/stop"
 READ_SECONDS = 2.0
 SUBMIT_SECONDS = 10.0
 """Ray starts a supervisor actor before it answers the POST."""
@@ -65,26 +64,13 @@ class RayClient:
         self._key = key
         self._metrics = metrics
         self.fence: Fence = unfenced
-        # The callers bound the requests under way (`control.head_poller`, `control.head_writes`): a limit here would
-        # let silent heads delay others. A pod's address is reached directly; proxies of the environment are for
-        # external traffic (trust_env stays off).
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, limit_per_host=4),
-            headers={"Accept-Encoding": "identity"},
-            auto_decompress=False,
-            max_line_size=HEADER_BYTES,
-            max_field_size=HEADER_BYTES,
-            max_headers=HEADERS_MAX,
-        )
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._session.close()
+        """Do nothing: each request has a connection of its own, and closes it."""
 
     async def progress(self, head: Head) -> Progress:
         """See `RayApi.progress`."""
-        url = f"http://{_host(head.pod_ip)}:{head.api_port}/v1/progress"
-        status, text = await self._ask("progress", "GET", url, head)
+        status, text = await self._ask("progress", "GET", head, head.api_port, "/v1/progress")
         _expect_ok("progress", status, text)
         try:
             return Progress.from_json(text)
@@ -93,7 +79,7 @@ class RayClient:
 
     async def job(self, head: Head, submission_id: str) -> RayJob | None:
         """See `RayApi.job`."""
-        status, text = await self._ask("job", "GET", f"{_jobs(head)}{submission_id}", head)
+        status, text = await self._ask("job", "GET", head, head.dashboard_port, f"{JOBS}{submission_id}")
         if status == HTTPStatus.NOT_FOUND:
             return None
         _expect_ok("job", status, text)
@@ -112,7 +98,7 @@ class RayClient:
             "metadata": dict(job.metadata),
         }
         head = Head(job.pod_ip, job.pod_uid, job.job_uid, job.cluster_name, dashboard_port=job.port)
-        status, text = await self._ask("submit", "POST", _jobs(head), head, body, SUBMIT_SECONDS)
+        status, text = await self._ask("submit", "POST", head, job.port, JOBS, body, SUBMIT_SECONDS)
         said = text.decode(errors="replace")
         if _ALREADY in said and job.submission_id in said:
             return
@@ -123,13 +109,12 @@ class RayClient:
     async def stop(self, run: StopRun) -> None:
         """See `RayApi.stop`."""
         self.fence()
-        url = f"http://{_host(run.pod_ip)}:{run.port}/v1/stop"
         head = Head(run.pod_ip, run.pod_uid, run.job_uid, run.cluster_name)
-        status, text = await self._ask("stop", "POST", url, head, _stop_body(run, run.mode))
+        status, text = await self._ask("stop", "POST", head, run.port, STOP, _stop_body(run, run.mode))
         if status == HTTPStatus.BAD_REQUEST and run.mode is not StopMode.IMMEDIATE:
             # An older image does not know the mode, but must stop all the same. Every image knows this mode.
             log.warning("The head does not support this stop mode; requesting an immediate stop", mode=run.mode.value)
-            status, text = await self._ask("stop", "POST", url, head, _stop_body(run, StopMode.IMMEDIATE))
+            status, text = await self._ask("stop", "POST", head, run.port, STOP, _stop_body(run, StopMode.IMMEDIATE))
         if status == HTTPStatus.CONFLICT:
             raise errors.HeadBusy(f"stop: {_said(text)}")
         if status != HTTPStatus.ACCEPTED:
@@ -137,9 +122,11 @@ class RayClient:
 
     async def _tail(self, head: Head, job: RayJob) -> str:
         """Read the end of the driver's log. The end of the job is reported even without it."""
-        url = f"{_jobs(head)}{job.submission_id}/logs"
+        path = f"{JOBS}{job.submission_id}/logs"
         try:
-            status, text = await self._ask("logs", "GET", url, head, seconds=SUBMIT_SECONDS, read=_read_end)
+            status, text = await self._ask(
+                "logs", "GET", head, head.dashboard_port, path, seconds=SUBMIT_SECONDS, read=_read_end
+            )
             _expect_ok("logs", status, text)
         except errors.RayError:
             return ""
@@ -149,46 +136,40 @@ class RayClient:
         self,
         call: str,
         method: str,
-        url: str,
         head: Head,
+        port: int,
+        path: str,
         body: dict[str, Any] | None = None,
         seconds: float | None = None,
-        read: Callable[[aiohttp.StreamReader], Awaitable[bytes]] | None = None,
+        read: Callable[[Response], Awaitable[bytes]] | None = None,
     ) -> tuple[int, bytes]:
         """Ask with the token of the current key, and if the head rejects it, with that of the previous one.
 
         A rejected request has no effect, so it is safe to send it again.
         """
-        status, text = await self._send(self._key, call, method, url, head, body, seconds, read)
+        token = self._key.token(head.job_uid, head.cluster_name)
+        request = Request(method, head.pod_ip, port, path, token, body)
+        seconds = READ_SECONDS if seconds is None else seconds
+        status, text = await self._send(call, request, seconds, read)
         if self._key.previous is not None and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return await self._send(self._key.previous, call, method, url, head, body, seconds, read)
+            previous = self._key.previous.token(head.job_uid, head.cluster_name)
+            return await self._send(call, replace(request, token=previous), seconds, read)
         return status, text
 
     async def _send(
-        self,
-        key: TokenKey,
-        call: str,
-        method: str,
-        url: str,
-        head: Head,
-        body: dict[str, Any] | None,
-        seconds: float | None,
-        read: Callable[[aiohttp.StreamReader], Awaitable[bytes]] | None,
+        self, call: str, request: Request, seconds: float, read: Callable[[Response], Awaitable[bytes]] | None
     ) -> tuple[int, bytes]:
-        headers = {"Authorization": f"Bearer {key.token(head.job_uid, head.cluster_name)}"}
-        seconds = READ_SECONDS if seconds is None else seconds
         code = "none"
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self._session.request(method, url, headers=headers, json=body, allow_redirects=False) as answer,
-            ):
+            async with asyncio.timeout(seconds), Connection(request) as answer:
                 code = _code(answer.status)
-                return answer.status, await (read or _read_all)(answer.content)
+                return answer.status, await (read or _read_all)(answer)
         except TimeoutError as error:
             code = "timeout"
             raise errors.HeadSilent(f"{call}: no answer within {seconds:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
+        except ResponseError as error:
+            raise errors.HeadNonsense(f"{call}: {error}") from error
+        except OSError as error:
             raise errors.HeadUnreachable(f"{call}: {type(error).__name__}") from error
         finally:
             self._metrics.ray_requests.labels(call, code).inc()
@@ -199,19 +180,19 @@ def _stop_body(run: StopRun, mode: StopMode) -> dict[str, Any]:
     return body
 
 
-async def _read_all(content: aiohttp.StreamReader) -> bytes:
+async def _read_all(answer: Response) -> bytes:
     chunks = bytearray()
-    async for chunk in content.iter_chunked(16 * 1024):
-        chunks += chunk
+    async for piece in answer.pieces():
+        chunks += piece
         if len(chunks) > ANSWER_BYTES:
             raise errors.HeadNonsense(f"the answer is longer than {ANSWER_BYTES} bytes")
     return bytes(chunks)
 
 
-async def _read_end(content: aiohttp.StreamReader) -> bytes:
+async def _read_end(answer: Response) -> bytes:
     end = b""
-    async for chunk in content.iter_chunked(64 * 1024):
-        end = (end + chunk)[-LOG_BYTES:]
+    async for piece in answer.pieces():
+        end = (end + piece)[-LOG_BYTES:]
     return end
 
 
@@ -231,14 +212,6 @@ def _log_tail(end: bytes) -> str:
 def _code(status: int) -> str:
     """Return a status for the metrics. A head may answer with any number of three digits."""
     return str(status) if status in _STATUSES else "other"
-
-
-def _host(pod_ip: str) -> str:
-    return f"[{pod_ip}]" if ":" in pod_ip else pod_ip
-
-
-def _jobs(head: Head) -> str:
-    return f"http://{_host(head.pod_ip)}:{head.dashboard_port}/api/jobs/"
 
 
 def _expect_ok(call: str, status: int, text: bytes) -> None:

@@ -127,7 +127,7 @@ class HeadPoller:
         return None
 
     def drop(self, key: Key) -> None:
-        """Forget the question of a job that needs no answer now: a later round asks anew."""
+        """Forget the question of a job that needs no answer now: a later round asks it again."""
         if (found := self._conversations.get(key)) is not None:
             found.question = found.answer = None
         waiting = self._waiting.get(key.namespace)

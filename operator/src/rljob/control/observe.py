@@ -13,7 +13,7 @@ from datetime import datetime
 
 from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import POD, RAY_CLUSTER
-from rljob.control.head_poller import Answer, HeadPoller
+from rljob.control.head_poller import Answer, HeadPoller, Question
 from rljob.control.job_memory import JobMemories
 from rljob.control.pure_core import Core
 from rljob.control.requests import Requests, question_of
@@ -31,7 +31,7 @@ from rljob.control.store_reads import (
 from rljob.core.attempts.recovery import Recalled
 from rljob.core.manifest_facts import is_deleted
 from rljob.core.observed import PARTIAL_SECONDS, UNSEEN, Manifest, Observed, Unseen
-from rljob.core.requirements import STOPS_HERE
+from rljob.core.requirements import STOPS_HERE, Requirements
 from rljob.core.watched import Watched
 from rljob.render.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 
@@ -65,18 +65,10 @@ class Observer:
         ask, memory, left = self.requests, self.memories.of(job), Recalled()
         uid, namespace, clusters = job["metadata"]["uid"], key.namespace, clusters_of(self.store, job)
         head_pod, former_heads = heads_of(self.store, job, clusters)
-        watched = Watched(job, clusters, head_pod, now)
-        required = self.core.required(watched)
-        if required != STOPS_HERE or not is_deleted(job):
-            # The deletion of a job needs nothing that could be out of sight.
-            self._expect_visible(job)
-        if (question := question_of(required, job)) is None:
-            self.heads.drop(key)
-            answer = Answer()
-        elif (asked := self.heads.take(key, question)) is None:
+        required = self.core.required(watched := Watched(job, clusters, head_pod, now))
+        self._expect_visible(job, required)
+        if (answer := self._heard(key, question_of(required, job))) is None:
             return PENDING
-        else:
-            answer = asked
         latest: Manifest | Unseen | None = UNSEEN
         if required.recall:
             found = await ask.recall(job)
@@ -150,6 +142,13 @@ class Observer:
         """Return what is seen without a request of a job for which nothing was created."""
         return self._in_store(job, None, siblings=True)
 
+    def _heard(self, key: Key, question: Question | None) -> Answer | None:
+        """Return what the head answered; None if it is being asked."""
+        if question is not None:
+            return self.heads.take(key, question)
+        self.heads.drop(key)
+        return Answer()
+
     def _in_store(self, job: Manifest, snapshot: Manifest | Unseen | None, *, siblings: bool) -> Observed:
         return Observed(
             job=job,
@@ -159,7 +158,12 @@ class Observer:
             unreadable=dict(unreadable_kinds(self.store)),
         )
 
-    def _expect_visible(self, job: Manifest) -> None:
-        """Refuse to look at a job whose cluster may exist although no LIST can show it."""
+    def _expect_visible(self, job: Manifest, required: Requirements) -> None:
+        """Refuse to look at a job whose cluster may exist although no LIST can show it.
+
+        The deletion of a job needs nothing that could be out of sight.
+        """
+        if required == STOPS_HERE and is_deleted(job):
+            return
         if intent_of(job).get("clusterUID") and RAY_CLUSTER not in self.store.served:
             raise Unavailable(f"{RAY_CLUSTER.resource} is not served, so nothing is known of this job's cluster")

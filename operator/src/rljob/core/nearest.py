@@ -12,7 +12,7 @@ BEGINNING = 3
 """Characters of a name from which its beginning alone identifies it."""
 _PUNCTUATION = re.compile(r"[^a-z0-9]")
 _DIGITS = re.compile(r"\D")
-_RELEASE = re.compile(r"(-(instruct|base|chat|it|thinking|hf|bf16|\d{4}))+$")
+_RELEASE = re.compile(r"(-(instruct|base|chat|it|thinking|hf|bf16|\d{4})){1,8}$")
 """What the names of weights append to that of their architecture."""
 
 

@@ -62,7 +62,7 @@ def largest(schema: Json) -> int:
     if kind == "array":
         return 2 + int(schema["maxItems"]) * (largest(schema["items"]) + 1)
     if "additionalProperties" in schema:
-        key = schema.get("x-key", 256)
+        key = int(schema.get("x-key", 256))
         return 2 + int(schema["maxProperties"]) * (key + 4 + largest(schema["additionalProperties"]))
     if kind == "object":
         return 2 + sum(len(name) + 4 + largest(child) for name, child in schema["properties"].items())

@@ -184,9 +184,10 @@ async def test_each_answer_becomes_its_error(world: World, status: int, reason: 
         await world.cluster.create(manifest(CONFIG_MAP))
 
 
-@pytest.mark.parametrize("status", [302, 400, 408, 422])
-async def test_what_a_proxy_says_condemns_no_manifest(world: World, status: int) -> None:
-    world.server.answer = says_text(status, "<html>")
+@pytest.mark.parametrize("text", ["<html>", "[]", "7", "[" * 60_000])
+@pytest.mark.parametrize("status", [302, 400, 408, 422, 499, 599])
+async def test_what_a_proxy_says_condemns_no_manifest(world: World, status: int, text: str) -> None:
+    world.server.answer = says_text(status, text)
     with pytest.raises(errors.OutcomeUnknown):
         await world.cluster.create(manifest(CONFIG_MAP))
 
@@ -198,7 +199,7 @@ async def test_a_read_that_fails_has_no_unknown_outcome(world: World) -> None:
     assert not isinstance(caught.value, errors.OutcomeUnknown)
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("99999", 60.0), ("nonsense", 1.0)])
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("99999", 60.0), ("nonsense", 1.0), ("nan", 1.0)])
 async def test_the_servers_wish_for_a_pause_is_kept_within_reason(world: World, header: str, seconds: float) -> None:
     world.server.answer = says(429, {}, **{"Retry-After": header})
     with pytest.raises(errors.RateLimited) as caught:
@@ -214,7 +215,7 @@ async def test_a_refused_secret_is_not_quoted(world: World) -> None:
 
 
 async def test_garbage_is_no_answer(world: World) -> None:
-    for text in ("<html>", "[]"):
+    for text in ("<html>", "[]", "[" * 60_000, "9" * 5000):
         world.server.answer = says_text(200, text)
         with pytest.raises(errors.Unavailable):
             await world.cluster.get(CONFIG_MAP, "team", "one")

@@ -208,7 +208,7 @@ async def test_nothing_else_is_requested_before_the_head_has_answered(machine: M
     seen = await observer.observe(KEY, machine.clock.now())
     assert isinstance(seen, Observed)
     assert (seen.progress, isinstance(seen.config, dict)) == (UNSEEN, True)
-    # The silent head is left alone; the round goes on without it, and the silence lasts.
+    # The silent head is left alone; the round continues without it, and the silence lasts.
     machine.clock.advance(1)
     seen = await observer.observe(KEY, machine.clock.now())
     assert isinstance(seen, Observed)

@@ -1,4 +1,4 @@
-"""The one decoder for JSON that somebody else wrote: pods, users, and whoever can edit a ConfigMap or a log.
+"""The one decoder for JSON that somebody else wrote: pods, users, and anybody who can edit a ConfigMap or a log.
 
 `json.loads` fails on such texts in ways that are no ValueError (RecursionError at some nesting), or returns what fails
 later: infinities, integers that no float holds, halves of surrogate pairs that no file can store. Here everything is

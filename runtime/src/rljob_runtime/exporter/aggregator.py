@@ -18,7 +18,7 @@ from rljob_runtime.exporter.exposition import Family, label_text, parse
 CREATED = "_created"
 """Suffix of the gauges with a counter's creation time that prometheus_client adds; our counters outlive it."""
 RISING = frozenset({"counter", "histogram", "summary"})
-LABEL = re.compile(r'(?P<name>[a-zA-Z_]\w*)="(?:[^"\\]|\\.)*"')
+LABEL = re.compile(r'(?<!\w)(?P<name>[a-zA-Z_]\w*+)="(?:[^"\\]|\\.)*+"')
 
 Series = tuple[str, str, str]
 """Family, name of the sample, text of its labels."""

@@ -20,7 +20,7 @@ Json = object
 
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 """A path of Hydra's grammar without brackets, which OmegaConf also takes (`a[b]` means `a.b`)."""
-SELECT = re.compile(r"\$\{oc\.select:\s*(\.?[\w.]+)(?:,\s*(.+))?\}")
+SELECT = re.compile(r"\$\{oc\.select:\s*+(\.?[\w.]++)(?:,\s*+(.+))?\}")
 REFERENCE = re.compile(r"\$\{(\.?[\w.]+)\}")
 DEPTH_MAX = 10
 """References that are followed; verl's schema has two in a row."""

@@ -18,7 +18,7 @@ LINE_CHARACTERS = 1000
 TITLE_CHARACTERS = 40
 NAMED = 4
 """Maximum number of processes without rank that are named per group."""
-THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\)")
+THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]++.*\(most recent call first\)")
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
 COLLECTIVE = "/torch/distributed/"
 STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")

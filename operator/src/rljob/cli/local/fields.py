@@ -115,4 +115,4 @@ def _written(value: object, path: str) -> Iterator[str]:
 
 def _plain(path: str) -> str:
     """`workerGroups[trainer].nodes` -> `workerGroups[].nodes`."""
-    return re.sub(r"\[[^]]*]", "[]", path)
+    return re.sub(r"\[[^][]*]", "[]", path)

@@ -67,9 +67,12 @@ _NO_ALLOWED_USER = re.compile(r"container has runAsNonRoot and image |container'
 _OTHER_CPU = re.compile("exec format error", re.IGNORECASE)
 
 _DELETED = re.compile(
-    r"Deleted (head|worker) Pod [^/\s]+/[^;\s]+; Pod status: (\w+);.*?Ray container terminated status: (.*)", re.DOTALL
+    r"(?:\(combined from similar events\): )?"
+    r"Deleted (head|worker) Pod [^/\s]+/[^;\s]+; Pod status: (\w+);.*?Ray container terminated status: (.*)",
+    re.DOTALL,
 )
-"""KubeRay v1.6.2, raycluster_controller.go, reconcilePods: the events DeletedHeadPod and DeletedWorkerPod."""
+"""KubeRay v1.6.2, raycluster_controller.go, reconcilePods: the events DeletedHeadPod and DeletedWorkerPod. The prefix
+is client-go's (tools/record/events_cache.go)."""
 _TERMINATED = re.compile(r"ExitCode:(\d{1,10}),Signal:-?\d+,Reason:([^,]*),Message:(.*)", re.DOTALL)
 _DATE = r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) \+0000 UTC"
 _RAN = re.compile(rf"{_DATE},FinishedAt:{_DATE},ContainerID:[^,\s]*,\}}", re.ASCII)
@@ -281,7 +284,7 @@ def _deletion_requested(pod: Manifest) -> datetime | None:
 def _of_events(events: Iterable[Manifest], cluster_uid: str, now: datetime) -> Iterator[End]:
     for event in events:
         about = (event.get("regarding") or {}).get("uid", cluster_uid)
-        found = _DELETED.search(str(event.get("note", "")))
+        found = _DELETED.match(str(event.get("note", "")))
         if found is None or about != cluster_uid:
             continue
         # From ten similar events on, client-go writes one, with the note of the last (tools/record/events_cache.go).
