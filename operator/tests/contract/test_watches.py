@@ -11,7 +11,7 @@ from builders import small_spec
 from contract.conftest import KUBECONFIG
 from machine import Machine
 
-from rljob.__main__ import connection_info
+from rljob.__main__ import bounded_session, connection_info
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, POD, RL_RECIPE, RLJOB, Kind
 from rljob.cluster.kube import load_configuration
 from rljob.control.resync import Resync
@@ -61,7 +61,7 @@ async def heard(place: Place) -> AsyncIterator[Heard]:
     heard.serve(POD)
 
     async def login() -> Any:  # noqa: ANN401 - kopf has no types here
-        return await connection_info(await load_configuration(KUBECONFIG))
+        return bounded_session(await connection_info(await load_configuration(KUBECONFIG)))
 
     watching = asyncio.create_task(watch(heard.resync, heard.feed, login))
     yield heard

@@ -17,6 +17,9 @@ from rljob_runtime.contract import Progress
 
 REFUSALS_KEPT = 16
 """More refusals of one job would add nothing."""
+CONFIG_MAP_CHARACTERS = 256 * 1024
+"""Characters of a ConfigMap's data up to which it is remembered. A copy of the user's code may have 1 MiB, and hundreds of
+jobs may wait for their queue; a larger one is asked for again."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class JobMemory:
     workload: Throttled = field(default_factory=Throttled)
     pod_group: Throttled = field(default_factory=Throttled)
     _silence: Silence | None = None
-    _config_maps: dict[str, Manifest] | None = None
+    _config_maps: dict[str, Manifest | Unseen] | None = None
     _refusals: tuple[Refusal, ...] = ()
     _refused_generation: int | None = None
     _derived: Derived = field(default_factory=Derived)
@@ -75,15 +78,15 @@ class JobMemory:
 
     def list_config_maps(self, found: Iterable[Manifest]) -> None:
         """Remember all ConfigMaps that the job has."""
-        self._config_maps = {item["metadata"]["name"]: item for item in found}
+        self._config_maps = {item["metadata"]["name"]: _if_small(item) for item in found}
 
     def add_config_map(self, manifest: Manifest) -> None:
         """Remember one more; of a job that was never listed nothing is known."""
         if self._config_maps is not None:
-            self._config_maps[manifest["metadata"]["name"]] = manifest
+            self._config_maps[manifest["metadata"]["name"]] = _if_small(manifest)
 
     def config_map(self, name: str) -> Manifest | Unseen | None:
-        """Return a ConfigMap, None if it is absent, UNSEEN if nothing is known."""
+        """Return a ConfigMap, None if it is absent, UNSEEN if its content is not known."""
         return UNSEEN if self._config_maps is None else self._config_maps.get(name)
 
     def forget_config_maps(self) -> None:
@@ -147,6 +150,11 @@ class JobMemories:
         """Forget the jobs that are gone."""
         for uid in self.by_uid.keys() - uids:
             del self.by_uid[uid]
+
+
+def _if_small(config_map: Manifest) -> Manifest | Unseen:
+    data = config_map.get("data") or {}
+    return config_map if sum(map(len, data.values())) <= CONFIG_MAP_CHARACTERS else UNSEEN
 
 
 def _facts_of(found: Manifest | None) -> Hashable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builders import SUBMISSION_ID, answer, at, job
 
-from rljob.control.job_memory import REFUSALS_KEPT, JobMemories, JobMemory
+from rljob.control.job_memory import CONFIG_MAP_CHARACTERS, REFUSALS_KEPT, JobMemories, JobMemory
 from rljob.core.observed import UNSEEN, RayJob, RayJobState, Refusal, RefusalCause, Silence, Unseen
 
 RUNNING = RayJob(SUBMISSION_ID, RayJobState.RUNNING)
@@ -74,3 +74,13 @@ def test_memories_of_jobs_that_are_gone_are_dropped() -> None:
     assert memories.of(job()).pods_listed == at(0)
     memories.keep_only(set())
     assert memories.by_uid == {}
+
+
+def test_a_large_config_map_is_asked_for_again() -> None:
+    large = {"metadata": {"name": "code"}, "data": {"a.py": "#" * CONFIG_MAP_CHARACTERS, "b.py": "#"}}
+    small = {"metadata": {"name": "c1"}, "data": {"a.py": "#" * CONFIG_MAP_CHARACTERS}}
+    memory = JobMemory()
+    memory.list_config_maps([large])
+    memory.add_config_map(small)
+    assert memory.config_map("code") is UNSEEN
+    assert memory.config_map("c1") == small
