@@ -16,8 +16,8 @@ import pytest
 import yaml
 from builders import Json, small_spec
 from contract.conftest import CRDS, KUBECONFIG
+from contract.operator_process import Process, until
 from contract.test_bad_manifests import kubectl
-from contract.test_process import Process, start, until
 
 from rljob.api.limits import SPEC_BYTES_MAX
 from rljob.api.texts import write_texts
@@ -27,7 +27,6 @@ from rljob.cluster.kinds import CONFIG_MAP, RL_RECIPE, RLJOB
 if TYPE_CHECKING:
     from contract.place import Place
 
-__all__ = ["start"]
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
