@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from builders import IDENTITY
 from doubles.fake import fail_calls
-from machine import KEY, Machine
+from machine import KEY, Machine, observe
 
 from rljob.cluster.errors import Forbidden, Unavailable
 from rljob.cluster.kinds import POD_GROUP, RLJOB
 from rljob.control.pod_group_api import KEEP_SECONDS
 from rljob.control.store import Key, Store
-from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, Observed, PodGroupApi, Unseen
+from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, PodGroupApi, Unseen
 from rljob.core.requirements import Requirements
 from rljob.render.labels import JOB, JOB_UID
 from rljob.render.metadata import child_metadata
@@ -34,15 +34,9 @@ def group(job: Manifest, name: str = "c1", *, owner: str | None = None) -> dict[
     return {**kind, "metadata": metadata, "spec": {}, "status": status}
 
 
-async def seen(machine: Machine) -> Observed:
-    observed = await machine.reconciler.observer.observe(KEY, machine.clock.now())
-    assert isinstance(observed, Observed)
-    return observed
-
-
 async def api(machine: Machine) -> PodGroupApi | Unseen:
     machine.wanted = Requirements(pod_groups=True)
-    return (await seen(machine)).pod_group_api
+    return (await observe(machine)).pod_group_api
 
 
 async def begin(machine: Machine) -> Manifest:
@@ -54,7 +48,7 @@ async def begin(machine: Machine) -> Manifest:
 async def test_what_is_served_is_read_once_a_minute_and_only_for_jobs_that_ask(machine: Machine) -> None:
     await machine.start()
     machine.cluster.fields[POD_GROUP] = FIELDS
-    assert (await seen(machine)).pod_group_api is UNSEEN
+    assert (await observe(machine)).pod_group_api is UNSEEN
     assert await api(machine) == PodGroupApi(FIELDS)
     machine.cluster.fields[POD_GROUP] = frozenset()
     assert await api(machine) == PodGroupApi(FIELDS)
@@ -83,7 +77,7 @@ async def test_of_a_group_that_nobody_watches_yet_nothing_is_said(machine: Machi
     machine.cluster.put(group(job))
     machine.cluster.put(group(job, "c0"))
     machine.reconciler.store.served = frozenset()
-    found = (await seen(machine)).pod_groups
+    found = (await observe(machine)).pod_groups
     assert [item["metadata"]["name"] for item in found] == ["c0"]
 
 
@@ -111,7 +105,7 @@ async def test_only_groups_that_the_job_controls_are_seen(machine: Machine) -> N
     machine.cluster.put(group(job))
     machine.cluster.put(group(job, "c0"))
     machine.cluster.put(group(job, "copied", owner="somebody"))
-    found = (await seen(machine)).pod_groups
+    found = (await observe(machine)).pod_groups
     assert [item["metadata"]["name"] for item in found] == ["c0", "c1"]
 
 
@@ -139,10 +133,10 @@ async def test_mere_words_are_passed_on_from_time_to_time_and_all_else_at_once(
 
     async def after(told: dict[str, Any]) -> Manifest:
         machine.cluster.edit(POD_GROUP, "team", "c1", lambda item: item["status"].update(told))
-        (found,) = (await seen(machine)).pod_groups
+        (found,) = (await observe(machine)).pod_groups
         return dict(found["status"])
 
-    (first,) = (await seen(machine)).pod_groups
+    (first,) = (await observe(machine)).pod_groups
     words = {"conditions": [{"type": "Unschedulable", "status": "True", "message": "8 short"}]}
     assert await after(words) == first["status"]
     assert await after(change) == first["status"] | words | change

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from doubles.fake import fail_calls
-from machine import KEY, Machine, cluster_of
+from machine import KEY, Machine, cluster_of, observe
 
 from rljob.cluster.errors import Forbidden
 from rljob.cluster.kinds import RAY_CLUSTER, RLJOB, WORKLOAD
 from rljob.control.store import Key, Store
-from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, Observed, Unseen
+from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Manifest, Unseen
 
 
 def workload(owner: Manifest, *, kind: str = "RayCluster", message: str = "16 more needed") -> dict[str, Any]:
@@ -35,9 +35,7 @@ async def begin(machine: Machine) -> Manifest:
 
 
 async def seen(machine: Machine) -> Manifest | Unseen | None:
-    observed = await machine.reconciler.observer.observe(KEY, machine.clock.now())
-    assert isinstance(observed, Observed)
-    return observed.workload
+    return (await observe(machine)).workload
 
 
 def message_of(found: Manifest | Unseen | None) -> str:
