@@ -13,6 +13,7 @@ from builders import Json
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.main import main
 from rljob.cli.report.fetch import reader_pod
+from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Platform, Progress
 
@@ -108,7 +109,7 @@ def _without_logs() -> Json:
 
 
 def test_the_reader_mounts_the_volumes_read_only_and_holds_no_device() -> None:
-    spec = RLJobSpec.model_validate_json(recorded.manifest("snapshot")["data"]["spec.json"])
+    spec = RLJobSpec.model_validate_json(recorded.manifest("snapshot")["data"]["spec.json"], context=BUILT_IN)
     pod = reader_pod(JobIdentity("default", "quickstart", "29ae8"), spec, "reader")["spec"]
     (container,) = pod["containers"]
     assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
