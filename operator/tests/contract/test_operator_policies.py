@@ -193,6 +193,9 @@ def test_the_operator_creates_every_object_of_every_good_job(site: OperatorSite,
         made[f"cluster of {key}"] = build_raycluster(job, spec, 1, "digest")
         for each in initializers(spec):
             made[f"initializer {each.name} of {key}"] = build_initializer(job, spec, each)
+    projected = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "store"}}]}}
+    asked = typed(small_spec({"podSpecPatch": {"workers": {"volumes": [projected]}}}))
+    made["cluster whose job asks for a projected token"] = build_raycluster(job, asked, 1, "digest")
     body = {"apiVersion": "v1", "kind": "List", "items": list(made.values())}
     done = site.ask("create", "--dry-run=server", "--validate=false", "-f", "-", user=site.operator, body=body)
     # One job has a container that only the API server can judge; it does so after the policies.

@@ -93,7 +93,8 @@ PERMISSIONS = (
         "rayclusters",
         ("get", "list", "watch", "create", "delete"),
         "the Ray cluster of each generation; never updated",
-        writes_only=f"create: RayClusters {_NAMED}, without a token in their pods; delete: RayClusters {_OF_A_JOB}",
+        writes_only=f"create: RayClusters {_NAMED}, whose pods mount no token of a ServiceAccount by default; "
+        f"delete: RayClusters {_OF_A_JOB}",
         policy=CHILDREN,
     ),
     Permission(

@@ -160,3 +160,9 @@ RECORDS: Json = merged(
 def test_the_pod_that_reads_the_records_has_the_user_of_the_image(change: Json, context: Json) -> None:
     (reader,) = reader_pod(IDENTITY, typed(small_spec(merged(RECORDS, change))), "reader")["spec"]["containers"]
     assert reader["securityContext"] == context
+
+
+def test_the_pod_that_reads_the_records_of_an_unknown_class_may_be_root() -> None:
+    spec = RLJobSpec.model_validate(small_spec(), context={})
+    (reader,) = reader_pod(IDENTITY, spec, "reader")["spec"]["containers"]
+    assert reader["securityContext"] == MAYBE_ROOT

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
+from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
@@ -23,7 +24,7 @@ from rljob.core.observed import Manifest
 from rljob.render import labels, pods
 from rljob.render.metadata import owner_reference
 from rljob.render.names import JobIdentity
-from rljob.render.security import PodSecurity
+from rljob.render.security import ContainerSecurity, PodSecurity
 from rljob_runtime.contract import SpoolFile, head_paths
 
 HEAD_CONTAINER = "ray-head"
@@ -104,7 +105,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
                     "imagePullPolicy": spec.runtime.image_pull_policy,
                     "command": ["sleep", str(POD_SECONDS)],
                     "resources": pods.resources("10m", "64Mi") | {"limits": {"cpu": "1", "memory": "64Mi"}},
-                    **PodSecurity.of(spec, template).user_image_with_own_program(),
+                    **_security(spec, template),
                     "volumeMounts": [{**mount, "readOnly": True} for mount in mounts],
                 }
             ],
@@ -128,6 +129,13 @@ def _log_volume(spec: RLJobSpec) -> tuple[dict[str, Any], dict[str, Any]]:
             "--records, or --prometheus URL"
         )
     return volume, mount
+
+
+def _security(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
+    """Return the security context: a class of another table than this program's says nothing about its images."""
+    if spec.accelerator.class_ in spec.accelerator.table:
+        return PodSecurity.of(spec, template).user_image_with_own_program()
+    return {"securityContext": ContainerSecurity(non_root=False).manifest()}
 
 
 def _live_head(job: JobIdentity, place: kubectl.Place) -> str | None:
