@@ -10,10 +10,9 @@ from doubles.fake import fail_calls
 from machine import KEY, Machine, cluster_of, head_of, observe, owned, rljob, start_with_head, submission
 
 from rljob.api.v1alpha1 import RecipeKind
-from rljob.cluster.errors import Forbidden, HeadNonsense, HeadSilent, HeadUnreachable, Unavailable
+from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
 from rljob.control.job_memory import JobMemory
-from rljob.control.observe import PENDING
 from rljob.control.pod_lists import POD_LISTS_AT_ONCE, URGENT_LISTS_AT_ONCE
 from rljob.control.store_reads import PROGRESS_JITTER
 from rljob.core.derived import Derived
@@ -194,26 +193,6 @@ async def test_the_deletion_of_a_job_needs_nothing_that_could_be_out_of_sight(ma
     await machine.build().prime()
     machine.wanted = STOPS_HERE
     assert (await observe(machine)).progress is UNSEEN
-
-
-async def test_nothing_else_is_requested_before_the_head_has_answered(machine: Machine) -> None:
-    _, head = await start_with_head(machine)
-    machine.wanted = Requirements(head=head, progress=True, config_name="conf")
-    machine.ray.faults.append(HeadSilent("no answer within 2 s"))
-    calls = len(machine.cluster.calls)
-    observer = machine.reconciler.observer
-    assert await observer.observe(KEY, machine.clock.now()) is PENDING
-    assert len(machine.cluster.calls) == calls
-    await observer.heads.settle()
-    seen = await observer.observe(KEY, machine.clock.now())
-    assert isinstance(seen, Observed)
-    assert (seen.progress, isinstance(seen.config, dict)) == (UNSEEN, True)
-    # The silent head is left alone; the round continues without it, and the silence lasts.
-    machine.clock.advance(1)
-    seen = await observer.observe(KEY, machine.clock.now())
-    assert isinstance(seen, Observed)
-    assert seen.silence is not None
-    assert seen.silence.since < machine.clock.now()
 
 
 async def test_a_snapshot_is_read_once(machine: Machine) -> None:
