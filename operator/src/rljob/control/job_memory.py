@@ -18,8 +18,8 @@ from rljob_runtime.contract import Progress
 REFUSALS_KEPT = 16
 """More refusals of one job would add nothing."""
 CONFIG_MAP_CHARACTERS = 256 * 1024
-"""Characters of a ConfigMap's data up to which it is remembered. A copy of the user's code may have 1 MiB, and hundreds of
-jobs may wait for their queue; a larger one is asked for again."""
+"""Characters of a ConfigMap's data up to which it is remembered. A copy of the user's code may have 1 MiB, and hundreds
+of jobs may wait for their queue; a larger one is asked for again."""
 
 
 @dataclass(frozen=True)
