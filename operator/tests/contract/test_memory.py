@@ -98,6 +98,8 @@ async def stays_small(place: Place, process: Process, says: str) -> None:
     """Wait until every job was answered, and look at the process."""
 
     async def answered() -> bool:
+        assert process.process.returncode is None
+        assert peak_mib(process) < memory_limit_mib()
         return all([says in await invalid(place, f"large-{number}") for number in range(NUMBER)])
 
     await until(answered)

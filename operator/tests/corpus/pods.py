@@ -170,6 +170,11 @@ PODS = {
     "a sidecar without name": Bad(
         template({"sidecars": [{"image": "a"}]}), f"{WORKERS}.sidecars[0].name", "is required and not set"
     ),
+    "a sidecar of an impossible name": Bad(
+        template({"sidecars": [SIDECAR | {"name": "My_Proxy"}]}),
+        f"{WORKERS}.sidecars[0].name",
+        "must be at most 63 lower-case letters, digits and '-'",
+    ),
     "an init container of a sidecar's name": Bad(
         template({"initContainers": [SIDECAR], "sidecars": [SIDECAR]}),
         f"{WORKERS}.sidecars[0].name",

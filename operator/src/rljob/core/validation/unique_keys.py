@@ -31,9 +31,7 @@ def _doubled(entries: list[Any], key: str, path: str) -> Iterator[Violation]:
     """Every keyed list of the API has one key."""
     seen: set[str] = set()
     for index, entry in enumerate(entries):
-        found = entry.get(key) if isinstance(entry, dict) else _member(entry, key)
-        if not isinstance(found, str):
-            continue  # A container without a name is reported by the checks of the pods.
+        found = str(_member(entry, key))
         if found in seen:
             yield Violation(f"{path}[{index}].{key}", f"{found} is used twice; rename one")
         seen.add(found)

@@ -8,7 +8,11 @@ from builders import decide as decided
 from rljob.api.limits import SPEC_BYTES_MAX, SPEC_TOO_LARGE
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.core.observed import Observed, RecipeId
+from rljob.core.spec.recipes import resolve
 from rljob.core.validation.sizes import json_bytes, size_violations
+from rljob.core.validation.validate import check
+from rljob.launchers import LAUNCHER
+from rljob.render.accelerators import BUILT_IN
 
 WORDS = ["x" * 4096] * 32
 
@@ -56,3 +60,15 @@ def test_a_spec_of_which_only_the_size_was_kept_is_refused() -> None:
     assert (below.field, below.message) == ("RLRecipe r: spec", said)
     plan = decided(Observed(job({SPEC_TOO_LARGE: 1_400_000}), snapshot=None))
     assert reasons(plan)["Validated"] == ("False", "InvalidSpec")
+
+
+def test_a_snapshots_recipes_do_not_help_a_spec_of_which_only_the_size_was_kept() -> None:
+    (violation,) = check("sums", {SPEC_TOO_LARGE: 300_000}, (), launcher=LAUNCHER, accelerators=BUILT_IN).violations
+    assert violation.field == "spec"
+    assert check("sums", small_spec(), (), launcher=LAUNCHER, accelerators=BUILT_IN).violations == ()
+
+
+def test_a_recipe_with_a_map_in_place_of_a_text_is_refused() -> None:
+    manifest = {"metadata": {"name": "r"}, "spec": {"template": {"verl": {"overrides": {"a": 1}}}}}
+    chain = resolve(REFERENCE, {RecipeId(RecipeKind.RL_RECIPE, "r"): manifest})
+    assert [violation.field for violation in chain.violations] == ["RLRecipe r: spec.template.verl.overrides"]
