@@ -16,7 +16,7 @@ import yaml
 
 from rljob.api.recipes import RecipeLayer
 from rljob.api.status import RLJobStatus
-from rljob.api.texts import write_texts
+from rljob.api.texts import read_texts, write_texts
 from rljob.api.v1alpha1 import API_VERSION, RLJobSpec
 from rljob.core.observed import Manifest, Observed, RayJob, RayJobState
 from rljob.core.plan import Plan
@@ -94,8 +94,10 @@ def saving(change: Mapping[str, Any]) -> Json:
 
 
 def typed(spec: Mapping[str, Any] | None = None, accelerators: AcceleratorTable = BUILT_IN) -> RLJobSpec:
-    """Return a spec as its type."""
-    return RLJobSpec.model_validate(small_spec() if spec is None else spec, context=accelerators)
+    """Return a spec as its type; its texts may be maps."""
+    read, problems = read_texts(write_texts(copy.deepcopy(dict(small_spec() if spec is None else spec))), "spec")
+    assert problems == ()
+    return RLJobSpec.model_validate(read, context=accelerators)
 
 
 def job(spec: Mapping[str, Any] | None = None, status: Mapping[str, Any] | None = None, **metadata: object) -> Json:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from builders import small_spec
+from builders import small_spec, typed
 from contract.conftest import KUBECONFIG
 from contract.place import NOWHERE
 
-from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cluster.errors import AlreadyExists, Conflict, NotFound
 from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, LEASE, POD, RAY_CLUSTER, RLJOB, SECRET, Kind
 from rljob.cluster.manifests import controller_uid
-from rljob.render.accelerators import BUILT_IN
 from rljob.render.initializer import build_initializer
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
@@ -249,7 +247,7 @@ async def test_nothing_that_a_pod_brings_along_is_lost_on_the_way(place: Place) 
     (path,) = GOLDEN_JOBS.glob("brings-everything.yaml")
     job = yaml.safe_load(path.read_text())
     me = JobIdentity(place.namespace, job["metadata"]["name"], job["metadata"]["uid"])
-    spec = RLJobSpec.model_validate(job["spec"], context=BUILT_IN)
+    spec = typed(job["spec"])
     cluster = build_raycluster(me, spec, 1, "digest")
     cluster["spec"]["suspend"] = True
     prepare = build_initializer(me, spec, spec.initializers[0])
