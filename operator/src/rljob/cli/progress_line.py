@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from rljob.api.printing import one_line
 from rljob.cli.start import STARTING
 from rljob.cli.status import progress_bar
 from rljob.cli.terminal import send_control
-from rljob.core.text import one_line
 
 QUIET_LINE_SECONDS = 20.0
 """Minimum interval between lines without a terminal, except for important ones."""

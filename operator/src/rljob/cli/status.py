@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rljob.core.text import one_line
+from rljob.api.printing import one_line
 from rljob.render.names import JobIdentity, evidence_name
 
 BAR_WIDTH = 30

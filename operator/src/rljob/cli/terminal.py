@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import IO, cast
 
-from rljob.core.text import printable
+from rljob.api.printing import printable
 
 
 class PrintableStream:

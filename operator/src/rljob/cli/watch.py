@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, TextIO
 
+from rljob.api.printing import one_line
 from rljob.cli import kubectl, start
 from rljob.cli.errors import UsageError
 from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
 from rljob.cli.terminal import send_control
 from rljob.core.observed import Manifest
-from rljob.core.text import one_line
 
 INTERRUPTED = 130
 PATIENCE_SECONDS = 300.0

@@ -12,11 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rljob.api.printing import encodable, printable
 from rljob.api.status import Condition, ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import times
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
-from rljob.core.text import encodable, printable
 
 MESSAGE_LIMIT = 2000
 """Bytes, since the size of the whole status is limited in bytes."""

@@ -13,10 +13,10 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rljob.api.printing import printable
 from rljob.cluster.errors import AlreadyExists, OutsideError
 from rljob.cluster.kinds import EVENT
 from rljob.cluster.port import FIELD_MANAGER, Cluster
-from rljob.core.text import printable
 from rljob.telemetry.log import Log, redact
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from rljob.core.text import printable
+from rljob.api.printing import printable
 
 TEXT_LIMIT = 1000
 """Maximum length of the text of one field."""

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from builders import small_spec
 
+from rljob.api.printing import one_line, printable
 from rljob.api.yaml11 import load_all
 from rljob.cli.main import main
 from rljob.cli.progress_line import Line
 from rljob.cli.terminal import PrintableStream, printable_output, send_control
-from rljob.core.text import one_line, printable
 
 HOSTILE = {
     "title": "\x1b]0;owned\x07",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rljob.api.printing import encodable, printable
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.text import encodable, printable
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Text that every output can encode."""
+"""Text that every output can encode and that controls no terminal."""
 
 from __future__ import annotations
 
