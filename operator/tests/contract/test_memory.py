@@ -7,21 +7,27 @@ replaces by the real one at its end.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import yaml
-from builders import Json, small_spec
+from builders import small_spec
 from contract.conftest import CRDS, KUBECONFIG
+from contract.large_objects import (
+    NUMBER,
+    apply,
+    create_all,
+    empty_objects,
+    manifest,
+    memory_limit_mib,
+    peak_mib,
+    unbounded_crds,
+)
 from contract.operator_process import Process, until
 from contract.test_bad_manifests import kubectl
 
 from rljob.api.limits import SPEC_BYTES_MAX
 from rljob.api.texts import write_texts
-from rljob.api.v1alpha1 import API_VERSION
 from rljob.cluster.kinds import CONFIG_MAP, RL_RECIPE, RLJOB
 
 if TYPE_CHECKING:
@@ -31,61 +37,16 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
 ]
-REAL = pytest.mark.parametrize("place", ["real"], indirect=True)
-ROOT = Path(__file__).parents[3]
-NUMBER = 12
-BYTES = 1_400_000
-"""Of an object: etcd stores at most 1.5 MiB."""
-
-
-def memory_limit_mib() -> float:
-    """Return the limit of the operator's container, as the chart sets it."""
-    values = yaml.safe_load((ROOT / "charts/rljob-operator/values.yaml").read_text())
-    found = re.fullmatch(r"(\d+)Mi", values["resources"]["limits"]["memory"])
-    assert found is not None
-    return float(found[1])
-
-
-def peak_mib(process: Process) -> float:
-    status = Path(f"/proc/{process.process.pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 @pytest.fixture
 def unbounded() -> Iterator[None]:
     """Install CRDs whose specs take anything."""
-    for path in sorted(CRDS.glob("*.yaml")):
-        crd = yaml.safe_load(path.read_text())
-        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        schema["properties"]["spec"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        _apply("-", json.dumps(crd))
-    yield
-    _apply(str(CRDS))
+    with unbounded_crds():
+        yield
 
 
-def _apply(source: str, text: str = "") -> None:
-    done = kubectl("apply", "--server-side", "--force-conflicts", "-f", source, text=text)
-    assert done.returncode == 0, done.stderr
-
-
-def manifest(kind: str, name: str, spec: Json, namespace: str, **metadata: Any) -> Json:  # noqa: ANN401 - JSON
-    return {
-        "apiVersion": API_VERSION,
-        "kind": kind,
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": spec,
-    }
-
-
-def empty_objects() -> Json:
-    """Return what takes most memory of its size: an empty object has 3 bytes in a list, and 72 in Python."""
-    return {"head": {"x": [{}] * (BYTES // 3)}}
-
-
-def create_all(manifests: list[Json]) -> None:
-    for each in manifests:
-        done = kubectl("create", "-f", "-", text=json.dumps(each))
-        assert done.returncode == 0, done.stderr
+REAL = pytest.mark.parametrize("place", ["real"], indirect=True)
 
 
 async def invalid(place: Place, name: str) -> str:
@@ -168,7 +129,7 @@ async def test_code_in_config_maps_of_a_mebibyte(place: Place, start: Callable[[
 
 @REAL
 async def test_the_real_crd_refuses_what_is_too_large(place: Place) -> None:
-    _apply(str(CRDS))
+    apply(str(CRDS))
     words = ["x" * 4096] * 32
     fits = {"services": [{"name": "a", "image": "a", "port": 9000, "args": words}]}
     many = {"services": [{"name": f"a{n}", "image": "a", "port": 9000 + n, "args": words} for n in range(2)]}
