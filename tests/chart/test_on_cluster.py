@@ -109,8 +109,14 @@ def test_the_operator_may_hurry_a_pod_of_a_job_that_goes_and_delete_no_other(rel
     account = f"--as=system:serviceaccount:{NAMESPACE}:{RELEASE}"
     # No kubelet serves the node, so nothing ends the pods.
     spec = {"nodeName": "nowhere", "terminationGracePeriodSeconds": 600, "containers": [{"name": "a", "image": "a"}]}
-    for name, labels in (("of-a-job", {"rljob.dev/job": "sums"}), ("of-others", {})):
-        metadata = {"name": name, "labels": labels}
+    head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "ray-head", "image": "a"}]}}}
+    kind = {"apiVersion": "ray.io/v1", "kind": "RayCluster"}
+    release.apply({**kind, "metadata": {"name": "of-a-job"}, "spec": {"suspend": True, "headGroupSpec": head}})
+    cluster = release.get("raycluster", "of-a-job")
+    assert cluster is not None
+    owner = {**kind, "name": "of-a-job", "uid": cluster["metadata"]["uid"], "controller": True}
+    for name, labels, owners in (("of-a-job", {"rljob.dev/job": "sums"}, [owner]), ("of-others", {}, [])):
+        metadata = {"name": name, "labels": labels, "ownerReferences": owners}
         release.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     def grace_after(name: str, *words: str) -> int | None:
@@ -125,6 +131,7 @@ def test_the_operator_may_hurry_a_pod_of_a_job_that_goes_and_delete_no_other(rel
     with pytest.raises(AssertionError, match="already being deleted"):
         grace_after("of-others", "--grace-period=1", account)
     release.run("delete", "pod", "of-a-job", "of-others", "--force", "--grace-period=0")
+    release.delete("raycluster", "of-a-job")
 
 
 def test_the_recipes_of_the_release_are_there_and_those_of_others_stay(release: Kube) -> None:
