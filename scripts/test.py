@@ -155,7 +155,8 @@ FULL = (
             "operator/tests",
             ROTATION,
         ),
-        8,
+        # Processes under attack, objects of more than a megabyte, and pods by each check of Pod Security.
+        20,
         after=("cluster",),
     ),
     Stage(
