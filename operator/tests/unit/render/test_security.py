@@ -163,6 +163,6 @@ def test_the_pod_that_reads_the_records_has_the_user_of_the_image(change: Json, 
 
 
 def test_the_pod_that_reads_the_records_of_an_unknown_class_may_be_root() -> None:
-    spec = RLJobSpec.model_validate(small_spec(), context={})
+    spec = RLJobSpec.model_validate(small_spec(RECORDS), context={})
     (reader,) = reader_pod(IDENTITY, spec, "reader")["spec"]["containers"]
     assert reader["securityContext"] == MAYBE_ROOT

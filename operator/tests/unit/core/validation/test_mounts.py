@@ -54,9 +54,8 @@ def test_volumes_of_the_user_may_be_mounted() -> None:
 
 
 def test_what_is_no_list_of_mounts_is_left_to_other_checks() -> None:
-    odd = Bad(
-        template({"sidecars": [SIDECAR | {"volumeMounts": ["rljob-spool", {"name": 1}], "volumeDevices": 1}]}), "", ""
-    )
-    assert not [v for v in validate("sums", odd.spec).violations if "belongs to the operator" in v.message]
+    for mounts in (["rljob-spool", {"name": 1}], 1):
+        odd = Bad(container(volumeMounts=mounts), "", "")
+        assert not [v for v in validate("sums", odd.spec).violations if "belongs to the operator" in v.message]
     patched = Bad(patch(containers=["rljob-spool"]), "", "")
     assert not [v for v in validate("sums", patched.spec).violations if "which mounts it" in v.message]

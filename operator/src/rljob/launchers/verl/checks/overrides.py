@@ -18,7 +18,7 @@ from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob.launchers.verl.sizes import uses_megatron
 from rljob.launchers.verl.values import OFF
 from rljob_runtime.planning import verl
-from rljob_runtime.planning.flattening import JSON_TEXT_MAX, SETTINGS_MAX, TOO_LARGE
+from rljob_runtime.planning.flattening import SETTINGS_MAX, TOO_LARGE
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
 
 
 def _settings_are_few(spec: RLJobSpec) -> Iterator[Violation]:
-    """Every check looks at every setting, so their number and the length of JSON text are bounded."""
+    """Every check looks at every setting, so their number is bounded; the text that holds them has a bound of its own."""
     total = 0
     for key, value in spec.verl.overrides.items():
         field = f"spec.verl.overrides[{key}]"
@@ -103,8 +103,6 @@ def _settings_are_few(spec: RLJobSpec) -> Iterator[Violation]:
         total += len(settings)
         if any(TOO_LARGE in (found.value if isinstance(found.value, list) else [found.value]) for found in settings):
             yield Violation(field, f"holds {TOO_LARGE}; correct it")
-        if isinstance(value, str) and len(value) > JSON_TEXT_MAX and value.lstrip().startswith("{"):
-            yield Violation(field, f"{len(value)} characters of JSON text; at most {JSON_TEXT_MAX}")
         if total > SETTINGS_MAX:
             yield Violation(field, f"more than {SETTINGS_MAX} settings with those of maps; remove some")
             return
