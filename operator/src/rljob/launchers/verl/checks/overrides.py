@@ -95,7 +95,7 @@ EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
 
 
 def _settings_are_few(spec: RLJobSpec) -> Iterator[Violation]:
-    """Every check looks at every setting, so their number is bounded; the text that holds them has a bound of its own."""
+    """Every check looks at every setting, so their number is bounded; their text has a bound of its own."""
     total = 0
     for key, value in spec.verl.overrides.items():
         field = f"spec.verl.overrides[{key}]"
