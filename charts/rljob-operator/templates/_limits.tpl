@@ -153,7 +153,9 @@ without replicas counts as one pod, so that it can grow by nothing, and a negati
 {{- define "rljob.cel.npuGroups" -}}
 {{- $container := include "rljob.cel.devicesOfContainer" . | replace "\n" " " -}}
 ([[(dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?containers.orValue([])
-+ dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?initContainers.orValue([])).map(c, {{ $container }}).sum(), 1]]
++ dyn({{ . }}).?spec.?headGroupSpec.?template.?spec.?initContainers.orValue([])
++ [dyn({{ . }}).?spec.?autoscalerOptions.orValue({}),
+dyn({{ . }}).?spec.?historyServerOptions.?collectorOptions.orValue({})]).map(c, {{ $container }}).sum(), 1]]
 + dyn({{ . }}).?spec.?workerGroupSpecs.orValue([]).map(g, [
 (g.?template.?spec.?containers.orValue([]) + g.?template.?spec.?initContainers.orValue([])).map(c, {{ $container }}).sum(),
 [1, int(g.?replicas.orValue(1)), int(g.?minReplicas.orValue(0))].max() * [1, int(g.?numOfHosts.orValue(1))].max()

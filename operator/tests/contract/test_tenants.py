@@ -112,6 +112,9 @@ def test_pods_are_held_to_baseline(site: Site) -> None:
         assert set(site.refused(LIMITED, User.AUTHOR, pods)) == (set(pods) if refused else set())
 
 
+NPUS = {"huawei.com/Ascend910": "16"}
+
+
 def test_rayclusters_are_judged_like_their_pods(site: Site) -> None:
     def with_head(**fields: object) -> Json:
         made = foreign(site, {})
@@ -122,6 +125,8 @@ def test_rayclusters_are_judged_like_their_pods(site: Site) -> None:
 
     autoscaled = with_head()
     autoscaled["spec"] |= {"enableInTreeAutoscaling": True, "autoscalerOptions": {"image": "miner:1"}}
+    scaled = with_head()
+    scaled["spec"] |= {"enableInTreeAutoscaling": True, "autoscalerOptions": {"resources": {"limits": NPUS}}}
     empty = foreign(site, A3)
     empty["spec"]["workerGroupSpecs"][0] |= {"replicas": 0, "minReplicas": 0}
     balanced = foreign(site, A3)
@@ -130,6 +135,7 @@ def test_rayclusters_are_judged_like_their_pods(site: Site) -> None:
     bypasses = {
         "a host's processes": (with_head(hostPID=True), "limits.rljob.dev/privileged"),
         "an image of the autoscaler": (autoscaled, "the RayCluster: image miner:1"),
+        "NPUs of the autoscaler": (scaled, "the RayCluster requests 1 x 16 NPUs"),
         "NPUs": (foreign(site, A3), "the RayCluster requests 1 x 16 NPUs"),
         "NPUs for later": (empty, "the RayCluster requests 1 x 16 NPUs"),
         "NPUs minus as many": (balanced, "the RayCluster requests 1 x 16 + 1 x 16 NPUs"),

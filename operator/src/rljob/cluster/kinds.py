@@ -100,6 +100,15 @@ _BOOKKEEPING: tuple[Path, ...] = (
     ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"),
 )
 
+_OF_GROUPS = ("template", "rayStartParams", "headService", "scaleStrategy")
+"""Parts of a RayCluster's groups without a bound (KubeRay v1.6.2, apis/ray/v1/raycluster_types.go)."""
+_OF_PODS = (
+    *("containers", "initContainers", "ephemeralContainers", "volumes", "imagePullSecrets", "hostAliases"),
+    *("tolerations", "affinity", "nodeSelector", "topologySpreadConstraints", "readinessGates", "schedulingGates"),
+    *("resourceClaims", "securityContext", "dnsConfig"),
+)
+"""Lists and maps of core/v1 PodSpec."""
+
 WATCHED = (
     # Recipes come first, so that they are known when the first jobs are.
     Watch(RL_RECIPE, optional=True, unread=_BOOKKEEPING),
@@ -108,7 +117,14 @@ WATCHED = (
     Watch(
         RAY_CLUSTER,
         "rljob.dev/job-uid",
-        unread=(*_BOOKKEEPING, ("spec", "headGroupSpec", "template"), ("spec", "workerGroupSpecs", "*", "template")),
+        # Users may create RayClusters and pods with these labels too, so every part without a bound is dropped.
+        unread=(
+            *_BOOKKEEPING,
+            *(("spec", "headGroupSpec", name) for name in _OF_GROUPS),
+            *(("spec", "workerGroupSpecs", "*", name) for name in _OF_GROUPS),
+            *(("spec", name) for name in ("autoscalerOptions", "historyServerOptions", "gcsFaultToleranceOptions")),
+            ("spec", "headServiceAnnotations"),
+        ),
     ),
     # Kueue creates Workloads for everything that waits in a queue; the store keeps those of RayClusters.
     Watch(
@@ -127,7 +143,7 @@ WATCHED = (
     Watch(
         POD,
         "rljob.dev/job,ray.io/node-type=head",
-        unread=(*_BOOKKEEPING, ("spec", "containers"), ("spec", "initContainers"), ("spec", "volumes")),
+        unread=(*_BOOKKEEPING, *(("spec", name) for name in _OF_PODS)),
     ),
 )
 UNREAD = {watch.kind: watch.unread for watch in WATCHED} | {

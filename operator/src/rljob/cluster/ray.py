@@ -45,6 +45,8 @@ SUBMIT_SECONDS = 10.0
 LOG_TAIL_CHARACTERS = 4096
 LOG_BYTES = 4 * LOG_TAIL_CHARACTERS
 """Ray's `/logs` returns the whole driver log as one JSON string; only the end of the stream is kept."""
+LOG_BYTES_READ_MAX = 256 * 1024 * 1024
+"""Of a log, to reach its end; the end of a longer one is not shown."""
 MESSAGE_CHARACTERS = 1500
 SAID_CHARACTERS = 200
 """Of an answer that is no answer, in an error message."""
@@ -190,9 +192,13 @@ async def _read_all(answer: Response) -> bytes:
 
 
 async def _read_end(answer: Response) -> bytes:
-    end = b""
+    end, size = b"", 0
     async for piece in answer.pieces():
-        end = (end + piece)[-LOG_BYTES:]
+        end, size = (end + piece)[-LOG_BYTES:], size + len(piece)
+        if size > LOG_BYTES_READ_MAX:
+            raise ResponseError(f"the log is longer than {LOG_BYTES_READ_MAX} bytes")
+        # A read that finds bytes does not yield, and a head may send them as fast as they are read.
+        await asyncio.sleep(0)
     return end
 
 

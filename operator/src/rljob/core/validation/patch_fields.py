@@ -24,9 +24,15 @@ class Part:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Members that are not allowed, with the reason and the fix."""
     is_list: bool = False
+    are_names: bool = False
+    """Whether the value is a list of strings."""
+    is_map: bool = False
+    """Whether the value is a map although any member is allowed."""
 
 
 FREE = Part()
+_NAMES = Part(are_names=True)
+_MAP = Part(is_map=True)
 
 
 def _free(*names: str) -> dict[str, Part]:
@@ -102,12 +108,12 @@ CONTAINER = Part(
             is_list=True,
         ),
         "readinessProbe": _PROBE,
-        "resources": Part(_free("requests", "limits"), {"claims": _DEVICES}),
+        "resources": Part({"requests": _MAP, "limits": _MAP}, {"claims": _DEVICES}),
         "securityContext": Part(
             {
                 **_free("runAsUser", "runAsGroup", "runAsNonRoot", "privileged"),
                 **_free("allowPrivilegeEscalation", "readOnlyRootFilesystem"),
-                "capabilities": Part(_free("add", "drop")),
+                "capabilities": Part({"add": _NAMES, "drop": _NAMES}),
                 "seccompProfile": _SECCOMP,
             },
             {"procMount": "it shows the node's kernel settings to the container; no field sets it", **_NO_LABELS},
@@ -178,10 +184,18 @@ POD = Part(
 
 
 def field_violations(value: object, part: Part, place: str) -> Iterator[Violation]:
-    """Return the fields of a patch that no patch may set. A value of another shape is refused by the API server."""
-    if part.is_list:
+    """Return the fields of a patch that no patch may set, and maps that are none: the renderer reads their members.
+
+    Lists that are none, and their entries, are reported by `patches` and `render.patch`.
+    """
+    if part.are_names:
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+            yield Violation(place, "must be a list of strings, as in core/v1")
+    elif part.is_list:
         for index, entry in enumerate(value if isinstance(value, list) else ()):
             yield from _of_map(entry, part, f"{place}[{index}]")
+    elif (part.members or part.is_map) and not isinstance(value, Mapping):
+        yield Violation(place, "must be a map, as in core/v1")
     else:
         yield from _of_map(value, part, place)
 

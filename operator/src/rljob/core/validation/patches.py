@@ -19,7 +19,7 @@ from rljob.core.validation.patch_fields import (
 from rljob.core.validation.pods import OUR_PREFIX, RESERVED_VOLUMES, is_injected_path, normal, variable_problem
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerators import facts_of
-from rljob.render.patch import patch_problems
+from rljob.render.patch import DIRECTIVE, patch_problems
 from rljob_runtime.contract import head_paths
 
 OUR_CONTAINERS = {"head": ("ray-head", "exporter"), "workers": ("ray-worker",)}
@@ -92,6 +92,9 @@ def _parts(spec: RLJobSpec, field: str, container: Mapping[str, object]) -> Iter
                 f"{field}.volumeMounts[{index}].mountPath",
                 f"{mount['mountPath']} is reserved by the operator; use another path",
             )
+        if "name" not in mount and DIRECTIVE not in mount:
+            # Without one, the entry would change the mount of the operator at this path.
+            yield Violation(f"{field}.volumeMounts[{index}].name", "is required and not set")
     for name in ("env", "volumeMounts"):
         yield from _shape(f"{field}.{name}", container.get(name))
 
