@@ -34,6 +34,8 @@ class Request:
     path: str
     code: int
     message: str
+    uid: str = ""
+    """Of the account: one that is created again under the same name has another."""
 
     @property
     def denied(self) -> bool:
@@ -89,6 +91,7 @@ def _request(event: Mapping[str, Any]) -> Request:
         path=str(event.get("requestURI", "")).partition("?")[0],
         code=int(answer.get("code", 0)),
         message=str(answer.get("message", "")),
+        uid=str(event["user"].get("uid", "")),
     )
 
 
