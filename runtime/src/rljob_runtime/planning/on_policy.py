@@ -31,8 +31,8 @@ NEED_OLD = ("optimal_token_baseline", "tir_optimal_token_baseline")
 RANDOM_PARTS = ("drop", "jitter")
 """Words in the names of settings that make a pass with gradients random, while the pass before it is not: dropout of
 every kind (attention_dropout, resid_pdrop, lora.dropout, drop_path_rate), and jitter of a router's inputs."""
-RANDOM_NOT = ("token_drop", "drop_policy", "drop_last", "drop_position", "dropout_position")
-"""Names with these words that do not."""
+RANDOM_NOT = ("token_drop", "drop_policy", "drop_last", "dropout_position", "classifier", "summary")
+"""Names with these words that do not, or only in heads that a policy lacks."""
 RANDOM_SECTIONS = (
     f"{MODEL}.override_config",
     f"{MODEL}.lora",
@@ -152,7 +152,7 @@ def obstacles(value: Value, below: Below) -> Iterator[Obstacle]:
     yield from (Obstacle(row.key, row.reason, row.fix) for row in ROWS if row.holds(value(row.key)))
     yield from _observed_activations(value)
     yield from (
-        _random(key, found) for section in RANDOM_SECTIONS for key, found in below(section) if is_random(key, found)
+        random_part(key, found) for section in RANDOM_SECTIONS for key, found in below(section) if is_random(key, found)
     )
 
 
@@ -180,9 +180,10 @@ def is_random(key: str, value: object) -> bool:
     return (number(value) or 0) > 0
 
 
-def _random(key: str, value: object) -> Obstacle:
+def random_part(key: str, value: object) -> Obstacle:
+    """Return the obstacle that such a setting is."""
     name = key.rpartition(".")[2]
     return Obstacle(key, f"{name} {value} makes the update's log-probabilities random", "set it to 0")
 
 
-__all__ = ["Obstacle", "is_random", "obstacles"]
+__all__ = ["Obstacle", "is_random", "obstacles", "random_part"]

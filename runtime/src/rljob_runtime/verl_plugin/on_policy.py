@@ -14,10 +14,11 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from omegaconf import open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from verl.trainer.ppo.core_algos import agg_loss
 from verl.trainer.ppo.rollout_corr_helper import SAFETY_BOUND
 from verl.utils.config import omega_conf_to_dataclass
@@ -25,14 +26,20 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
+from rljob_runtime import model_check
+from rljob_runtime.planning.flattening import flat
+from rljob_runtime.planning.on_policy import Obstacle, is_random, obstacles, random_part
+
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
     from tensordict import TensorDict
+
+    from rljob_runtime.training_attempt import TrainingAttempt
 
 OLD, ROLLOUT, MASK = "old_log_probs", "rollout_log_probs", "response_mask"
 PREFIX = "rljob_on_policy/"
 """Of the sums in the loss's metrics, to which verl adds `actor/` (trainer_base.py, _update_actor)."""
 ENTROPY = "entropy"
+OVERRIDE_CONFIG = "actor_rollout_ref.model.override_config"
 CORRECTION = "rollout_correction"
 TINY = 1e-8
 """verl's, in a mean over an empty response (utils/torch_functional.py:308)."""
@@ -88,7 +95,6 @@ def _divergence(old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor) ->
     """
     zero = torch.zeros((), dtype=old.dtype, device=old.device)
     log_ratio = torch.where(mask, old - rollout, zero)
-    ratio = torch.where(mask, torch.exp(log_ratio), zero)
     bounded = torch.where(mask, torch.exp(2 * log_ratio.clamp(-SAFETY_BOUND, SAFETY_BOUND)), zero)
     ours, theirs = (torch.where(mask, torch.exp(one), zero) for one in (old, rollout))
     apart = (ours - theirs).abs()
@@ -106,7 +112,7 @@ def _divergence(old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor) ->
         "theirs_squared": theirs.square().sum(),
         "product": (ours * theirs).sum(),
         "log_ratio": log_ratio.sum(),
-        "k3": (ratio - log_ratio - mask).masked_fill(~mask, 0).sum(),
+        "k3": (torch.exp(log_ratio) - log_ratio - 1).sum(),
         "ratio_squared": bounded.sum(),
         "rows": torch.full((), float(len(mask)), dtype=old.dtype, device=old.device),
         "training_ppl": torch.exp(-mean_ours).sum(),
@@ -134,6 +140,23 @@ MEANS_OF_ROWS = (
     "log_ppl_abs_diff",
     "ppl_ratio",
 )
+
+
+def _obstacles(config: DictConfig) -> Iterator[Obstacle]:
+    """Yield what makes the pass necessary in the composed configuration and in the model's config.json."""
+
+    def below(section: str) -> Iterator[tuple[str, object]]:
+        node = OmegaConf.select(config, section)
+        if isinstance(node, DictConfig):
+            yield from flat(section, OmegaConf.to_container(node, resolve=True))
+
+    yield from obstacles(lambda key: OmegaConf.select(config, key), below)
+    folder = Path(str(config.actor_rollout_ref.model.path))
+    changed = dict(below(OVERRIDE_CONFIG))
+    for key, value in flat(f"{folder}/config.json", model_check.read_config("model.path", folder) or {}):
+        name = key.rpartition(".")[2]
+        if f"{OVERRIDE_CONFIG}.{name}" not in changed and is_random(name, value):
+            yield random_part(key, value)
 
 
 def mismatch_metrics(seen: Mapping[str, float]) -> dict[str, float]:
@@ -170,12 +193,16 @@ def _correlation(seen: Mapping[str, float]) -> float:
 class SkippedPass:
     """Decides in the trainer, step by step, whether verl's pass for old log-probabilities runs."""
 
-    def __init__(self, config: DictConfig, *, wanted: bool) -> None:
+    def __init__(self, config: DictConfig, run: TrainingAttempt) -> None:
         self._config = config
-        self._wanted = wanted
+        self._wanted = run.job.optimizations.skip_old_log_prob
         self._skipped = False
         actor = config.actor_rollout_ref.actor
         self._rows = int(actor.ppo_mini_batch_size) * int(config.actor_rollout_ref.rollout.n)
+        if self._wanted and (found := next(_obstacles(config), None)) is not None:
+            # The operator knows the spec, but not what an image adds or what the model's own config.json says.
+            run.note(f"the pass for old log-probabilities is not skipped: {found.reason} ({found.key})")
+            self._wanted = False
 
     def install(self, ranks: Any) -> None:  # noqa: ANN401 - verl's worker group
         """Send the loss to the ranks, which have verl's own until then."""
