@@ -56,7 +56,7 @@ def _problems(seen: Effective) -> Iterator[tuple[str, str]]:
 
 def warn(spec: RLJobSpec) -> Iterator[Violation]:
     """A comment in verl expects inaccuracies with distributed experts (vllm_async_server.py:1295)."""
-    if spec.optimizations.sleep_level == DISCARD and spec.rollout.parallelism.expert > 1:
+    if spec.optimizations.sleep_level == DISCARD and facts_of(spec).is_npu and spec.rollout.parallelism.expert > 1:
         yield Violation(
             FIELD,
             f"{DISCARD} with rollout.parallelism.expert {spec.rollout.parallelism.expert} is not proven on NPUs; "
