@@ -129,7 +129,7 @@ def of_verl(whole: Any, rollout: Any, mask: Any) -> dict[str, float]:
     data = DataProto(batch=rows.select(*fields).to_padded_tensor())
     found: dict[str, float] = calculate_debug_metrics(data)
     _, corrected = compute_rollout_correction_and_add_to_batch(data, OmegaConf.create({}))
-    return found | corrected
+    return {**found, **corrected}
 
 
 @pytest.mark.parametrize("cuts", [(6,), (2, 4), (1, 1, 3, 1)])

@@ -58,10 +58,10 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
 
 
 class DiscardingServer(PromptServer):
-    """Discards the weights while it sleeps; the next weight sync sends them anew.
+    """Discards the weights while it sleeps; the next weight sync sends them again.
 
     verl 0.9.1 keeps them on NPUs (vllm_async_server.py:1295, :1303), which vllm-ascend no longer needs; see
-    `replica.discards_weights`. As in verl, weights stay that no sync sends: a drafter's, and those below LoRA's adapter.
+    `replica.discards_weights`. As in verl, weights stay that no sync sends: a drafter's, and those below an adapter.
     """
 
     def _resolve_sleep_level(self) -> int:

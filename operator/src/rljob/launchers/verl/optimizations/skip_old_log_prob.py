@@ -34,7 +34,7 @@ def decide(spec: RLJobSpec) -> Answer:
 
 def check(spec: RLJobSpec) -> Iterator[Violation]:
     """A pass that is needed cannot be skipped."""
-    if spec.optimizations.skip_old_log_prob is Switch.ENABLED:
+    if spec.optimizations.skip_old_log_prob is Switch.ENABLED and spec.trainer.mode != "Evaluate":
         for one in _obstacles(spec):
             field = effective(spec).field(one.key)
             yield Violation(FIELD, f"{one.reason} ({field}); {one.fix}, or set {FIELD} to Auto")
