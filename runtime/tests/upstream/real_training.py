@@ -86,6 +86,8 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         "reward.custom_reward_function.name": "compute_score",
         "actor_rollout_ref.model.path": str(folder / "model"),
         "actor_rollout_ref.actor.ppo_mini_batch_size": 8,
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16,
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": 16,
         "actor_rollout_ref.actor.use_kl_loss": False,
         "actor_rollout_ref.actor.optim.lr": 5e-4,
         f"{rollout}.n": 4,
