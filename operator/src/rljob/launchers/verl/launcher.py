@@ -9,6 +9,7 @@ from rljob.core.launcher import ClassDefault
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.launchers.job_config import ENTRYPOINT
+from rljob.launchers.verl import optimizations
 from rljob.launchers.verl.checks import (
     batches,
     checkpoints,
@@ -50,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     *overrides.CHECKS,
     *checkpoints.CHECKS,
     *limits.CHECKS,
+    *optimizations.CHECKS,
     *upstream.CHECKS,
 )
 WARNINGS: tuple[Check, ...] = (
@@ -63,6 +65,7 @@ WARNINGS: tuple[Check, ...] = (
     *rollout.WARNINGS,
     *scheduler.WARNINGS,
     *batches.WARNINGS,
+    *optimizations.WARNINGS,
     *upstream.WARNINGS,
 )
 
