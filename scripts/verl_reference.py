@@ -6,7 +6,7 @@ Pure functions.
 from __future__ import annotations
 
 from rljob.launchers.verl.checks.limits import LIMITS
-from rljob.launchers.verl.job import TABLE
+from rljob.launchers.verl.table import TABLE
 from rljob.render import env
 from rljob_runtime.contract import OverrideValue
 from scripts import recipe_flags

@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.checks.overrides import LAUNCHERS_OWN, LEGACY
-from rljob.launchers.verl.job import TABLE, overrides
+from rljob.launchers.verl.job import overrides
 from rljob.launchers.verl.lifecycle import BY_LAUNCHER
 from rljob.launchers.verl.rows import ACTOR, OverrideRow
+from rljob.launchers.verl.table import TABLE
 from rljob.render.accelerators import BUILT_IN
 from scripts.verl_scripts.fields import Json, choices, item_choices, put
 from scripts.verl_scripts.hydra_value import Value

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.job import TABLE
 from rljob.launchers.verl.rows import ROLLOUT
 from rljob.launchers.verl.sizes import uses_megatron
+from rljob.launchers.verl.table import TABLE
 from rljob_runtime.planning import flattening, verl
 from rljob_runtime.planning.flattening import SETTINGS_MAX, VLLM
 from rljob_runtime.planning.verl import SECTION, UNKNOWN, Section, Unknown

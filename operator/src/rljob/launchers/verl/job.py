@@ -1,4 +1,4 @@
-"""All override rows together, and job.json."""
+"""The overrides of a job, and job.json."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from dataclasses import replace
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.job_config import common_config
-from rljob.launchers.verl import critic, lifecycle, optimizations, rollout, training
-from rljob.launchers.verl.rows import OverrideRow
+from rljob.launchers.verl import optimizations
+from rljob.launchers.verl.table import TABLE
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig, OverrideValue, RequiredPath
-
-TABLE: tuple[OverrideRow, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
-TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}
-"""Keys that `verl.overrides` may not set, because a field does."""
 
 
 def overrides(spec: RLJobSpec) -> dict[str, OverrideValue]:
