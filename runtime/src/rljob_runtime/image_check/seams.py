@@ -91,6 +91,7 @@ _REMAX = Use("verl_plugin.remax_baselines", "the trainer cannot be imported")
 _BASELINES = Use("verl_plugin.trainer", "the first step of a job with algorithm ReMax fails", Verdict.DEGRADED)
 _COUNT = Use("verl_plugin.start_stages", "the trainer fails when it starts ranks and replicas")
 _DISCARDED = Use("verl_plugin.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED)
+_BALANCE = Use("verl_plugin.batch_balance", "the trainer fails when it orders the batch of a step")
 _CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration and fails")
 _LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
 _RUNNER = Use("verl_plugin.task_runner", "the launcher cannot place the trainer on the head")
@@ -143,6 +144,7 @@ _TRAINER = (
             "_save_checkpoint: self",
             "_shutdown_dump_executor: self",
             "_submit_batch_to_rollout: self batch",
+            "_balance_batch: self batch metrics logging_prefix keep_minibatch",
             "_validate: self",
             "on_init_end: self",
             "on_train_begin: self",
@@ -169,6 +171,7 @@ _TRAINER = (
             "total_training_steps",
             "train_dataloader",
             "train_dataset",
+            "use_critic",
             "val_dataset",
         )
         for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
@@ -206,6 +209,11 @@ _TRAINER = (
         "compute_remax_outcome_advantage: token_level_rewards reward_baselines response_mask config kwargs",
     ),
     *_DISCARDED.of(_BUFFER, "ReplayBuffer._clear_groups: self partition_id uids", "ReplayBuffer.partitions"),
+)
+_BALANCE_SEAMS = (
+    *_BALANCE.of("verl.utils.seqlen_balancing", "calculate_workload: seqlen_list"),
+    *_BALANCE.of("verl.single_controller.base.worker_group", "WorkerGroup._dispatch_info"),
+    *_BALANCE.of("transfer_queue", "KVBatchMeta.reorder: self indexes"),
 )
 _LAUNCHER = (
     *_LAUNCH.of("verl", "__version__", "_plugins_policy"),
@@ -339,4 +347,4 @@ _VLLM = (
         "SpinCondition.__init__: self is_reader context notify_address busy_loop_s",
     ),
 )
-TABLE = (*_LAUNCHER, *_TRAINER, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)
+TABLE = (*_LAUNCHER, *_TRAINER, *_BALANCE_SEAMS, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)

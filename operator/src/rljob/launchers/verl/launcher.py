@@ -28,6 +28,7 @@ from rljob.launchers.verl.checks import (
 from rljob.launchers.verl.decisions import QUESTIONS
 from rljob.launchers.verl.job import job_config
 from rljob.launchers.verl.memory import memory_plan
+from rljob.launchers.verl.optimizations import batch_balance
 from rljob.launchers.verl.versions import VERSIONS
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig
@@ -48,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     *overrides.CHECKS,
     *checkpoints.CHECKS,
     *limits.CHECKS,
+    *batch_balance.CHECKS,
     *upstream.CHECKS,
 )
 WARNINGS: tuple[Check, ...] = (
