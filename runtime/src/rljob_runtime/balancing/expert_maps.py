@@ -7,7 +7,8 @@ trainer has those of a step in `_rollout_moe_lb_metrics_accumulator.load_counts`
 
 A placement is the file that vllm-ascend 0.23.0 writes (vllm_ascend/eplb/adaptor/vllm_adaptor.py:157) and reads
 (vllm_ascend/eplb/core/eplb_utils.py:27) as `additional_config.eplb_config.expert_map_path`. Its layers are the MoE
-layers in the order of the model (`moe_counter`, vllm_ascend/ops/fused_moe/fused_moe.py:402): dense layers do not count.
+layers in the order of the model (`moe_counter`, vllm_ascend/ops/fused_moe/fused_moe_0_23_0.py:165); dense layers do
+not count.
 """
 
 from __future__ import annotations

@@ -158,16 +158,22 @@ def separate(state: State) -> None:
     Each swap leaves fewer of them, and there always is one: a device without the expert exists, as there are no more
     replicas than devices, and one of its experts is absent here or doubled there.
     """
-    while len(doubled := np.argwhere(_doubled(state.experts))):
-        for layer, device, slot in doubled.tolist():
+    pending = np.arange(len(state.experts))
+    while len(pending):
+        found = np.argwhere(_doubled(state.experts[pending]))
+        for index, device, slot in found.tolist():
+            layer = int(pending[index])
             if state.experts[layer, device, slot] in state.experts[layer, device, :slot]:
                 _swap_away(state, layer, device, slot)
+        pending = pending[np.unique(found[:, 0])]
 
 
 def _doubled(placement: Placement) -> NDArray[np.bool_]:
     """Return for each slot whether an earlier slot of its device has the same expert."""
+    slots = placement.shape[-1]
     same: NDArray[np.bool_] = placement[..., :, None] == placement[..., None, :]
-    return np.tril(same, k=-1).any(axis=-1)
+    same &= np.tri(slots, k=-1, dtype=bool)
+    return same.any(axis=-1)
 
 
 def _swap_away(state: State, layer: int, device: int, slot: int) -> None:
@@ -175,7 +181,7 @@ def _swap_away(state: State, layer: int, device: int, slot: int) -> None:
     experts, weights, totals = state.experts[layer], state.weights[layer], state.totals[layer]
     mine = experts[device, slot]
     without = ~(experts == mine).any(axis=1)
-    new_here = ~np.isin(experts, experts[device])
+    new_here = ~(experts[:, :, None] == experts[device]).any(axis=2)
     doubled_there = (experts[:, :, None] == experts[:, None, :]).sum(axis=2) > 1
     change = weights[device, slot] - weights
     larger = np.maximum(totals[device] - change, totals[:, None] + change)
