@@ -1,11 +1,11 @@
-"""`python -m benchmarks.planners [experts]`: tables for docs/benchmarks.md."""
+"""`python -m benchmarks.planners [experts] [reshard]`: tables for docs/benchmarks.md."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 
-SUBJECTS = ("experts",)
+SUBJECTS = ("experts", "reshard")
 
 
 def main() -> None:
