@@ -1,11 +1,11 @@
-"""`python -m benchmarks.planners [experts] [reshard]`: tables for docs/benchmarks.md."""
+"""`python -m benchmarks.planners [experts] [reshard] [packing]`: tables for docs/benchmarks.md."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 
-SUBJECTS = ("experts", "reshard")
+SUBJECTS = ("experts", "reshard", "packing")
 
 
 def main() -> None:
