@@ -97,6 +97,13 @@ SUITES = {
         mounts={"examples": ROOT / "examples"},
         shared_memory="2Gi",
     ),
+    "planners": Suite(
+        ROOT / "benchmarks",
+        seconds=600,
+        mounts={"megatron": MEGATRON},
+        command=("sh", "-c", "PYTHONPATH=$PYTHONPATH:/megatron exec python -m benchmarks.planners"),
+        mounted_at="/repository/benchmarks",
+    ),
     "tap-cost": Suite(
         ROOT / "benchmarks",
         seconds=1200,
