@@ -1,7 +1,8 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer on CPUs, and print each step: `FOLDER JSON`.
 
-The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations` and `environment`. A process of
-its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next run.
+The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, and `forks`: false starts every
+process by itself, as on NPUs. A process of its own, because verl chooses its platform when it is imported. The folder
+keeps model and data for the next run.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         namespace="tests",
         name="real-training",
         uid=name,
-        cluster_name=name,
+        cluster_name=f"{name}-{os.getpid()}",  # it names the fork server
         cluster_generation=1,
         platform=Platform.CPU,
         nodes=1,
@@ -122,15 +123,16 @@ def main() -> None:
     if not (folder / "reward.py").exists():
         write_inputs(folder)
     job = job_of(folder, wish)
-    own = folder / job.cluster_name
+    own = folder / job.uid
     spool, scratch = Spool(own / "spool"), own / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
     Path(str(job.checkpoint_path)).mkdir(parents=True, exist_ok=True)
     claims.claim(Path(str(job.checkpoint_path)), claims.Owner.of(job, 1))
     trainer = VerlTrainer()
-    variables = {**trainer.environment(job, os.environ), **wish.get("environment", {})}
-    variables.pop(fork_server.VARIABLE, None)
+    variables = dict(trainer.environment(job, os.environ))
+    if not wish.get("forks", True):
+        del variables[fork_server.VARIABLE]
     os.environ.update(variables)
     trainer.prepare(Setup(job, 1, spool, scratch, variables))
     with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
