@@ -181,6 +181,7 @@ _TRAINER = (
         "verl.checkpoint_engine",
         "CheckpointEngineManager.sleep_replicas: self",
         "CheckpointEngineManager.abort_replicas: self reject_request",
+        "CheckpointEngineManager.replicas",
     ),
     *_STOP.of("transfer_queue", "kv_list: partition_id", "kv_clear: keys partition_id"),
     *_STOP_LATE.of(
@@ -251,7 +252,9 @@ _WORKERS = (
         "RolloutReplicaRegistry",
         "RolloutReplicaRegistry._registry",
         "RolloutReplicaRegistry.register: cls name loader",
+        "RolloutReplica",
         "RolloutReplica.launch_servers: self",
+        "RolloutReplica.server_handle",
         "RolloutReplica.is_reward_model",
         "RolloutReplica.is_teacher_model",
     ),
@@ -273,6 +276,7 @@ _WORKERS = (
     *_ROOM.of(
         _VLLM_SERVER,
         "vLLMHttpServer",
+        "vLLMHttpServer.get_server_address: self",
         "vLLMReplica",
         "vLLMReplica.__init__",
         "vLLMReplica.config",
