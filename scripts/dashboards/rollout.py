@@ -20,6 +20,8 @@ def _of_queue(name: str, *by: str) -> str:
     return of_jobs(name, by=by)
 
 
+_PADDING = rate_of("vllm:rljob_padding_tokens_total", ("mode",))
+_COMPUTED = rate_of("vllm:rljob_computed_tokens_total", ("mode",))
 NOW = DashboardRow(
     "Now",
     (
@@ -147,10 +149,19 @@ ENGINE = DashboardRow(
         ),
         graph(
             Text(
+                "Padding",
+                "percentunit",
+                "Fraction of computed tokens that only fill a captured batch, by graph mode. FULL is decoding.",
+                NONE,
+            ),
+            Query(f"{_PADDING} / ({_PADDING} + {_COMPUTED})", "{{mode}}"),
+            top=1,
+        ),
+        graph(
+            Text(
                 "Preemptions", "ops", "Requests that lost their KV cache and start again.", "No request was preempted"
             ),
             Query(rate_of("vllm:num_preemptions_total", ("replica",)), REPLICA),
-            width=8,
         ),
         graph(
             Text(
@@ -160,7 +171,6 @@ ENGINE = DashboardRow(
                 NONE,
             ),
             Query(f"{rate_of('vllm:prefix_cache_hits_total')} / {rate_of('vllm:prefix_cache_queries_total')}", "hits"),
-            width=8,
             top=1,
         ),
         graph(
@@ -174,7 +184,6 @@ ENGINE = DashboardRow(
                 f"{rate_of(ACCEPTED)} / {rate_of(DRAFTED)}",
                 "accepted",
             ),
-            width=8,
             top=1,
         ),
     ),

@@ -101,6 +101,7 @@ _KEPT = Use("first_failure", "the cause of failed rollouts is not reported", Ver
 _PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data")
 _ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
 _ROOM = Use("verl_plugin.vllm_replica", "no replica starts")
+_PADDING = Use("verl_plugin.padding_counter", "no replica starts")
 _ABORT = Use("verl_plugin.vllm_replica", "a stop during a rollout fails")
 _BINDING = Use(
     "verl_plugin.worker_binding",
@@ -294,6 +295,19 @@ _WORKERS = (
         "vLLMHttpServer.engine",
         "vLLMHttpServer.node_rank",
     ),
+    *_PADDING.of(
+        _VLLM_SERVER,
+        "vLLMHttpServer.run_server: self args",
+        "vLLMHttpServer.run_headless: self args",
+    ),
+    *_PADDING.of(
+        "vllm.v1.metrics.loggers",
+        "AggregateStatLoggerBase",
+        "LoggingStatLogger",
+        "PerEngineStatLoggerAdapter",
+        "StatLoggerManager",
+    ),
+    *_PADDING.of("vllm.v1.engine.async_llm", "AsyncLLM.logger_manager"),
     *_ABORT.of("vllm.v1.engine.async_llm", "AsyncLLM.pause_generation", "AsyncLLM.output_processor"),
     *_ABORT.of("vllm.v1.engine.output_processor", "OutputProcessor.request_states", "RequestState.is_prefilling"),
     *_BINDING.of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import time
@@ -11,6 +12,7 @@ import ray
 from verl.workers.rollout.vllm_rollout import vllm_async_server
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
+from rljob_runtime.verl_plugin import padding_counter
 from rljob_runtime.verl_plugin.replica import Load
 
 POLL_SECONDS = 0.01
@@ -25,6 +27,17 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
     no token yet, so an abort of a full replica waits for the responses that it should end. Admitted is what the engine
     knows: its pause ends all of it.
     """
+
+    async def run_server(self, args: argparse.Namespace) -> None:
+        """Start engine and server, and count padding."""
+        prints = padding_counter.ask(args)
+        await super().run_server(args)
+        padding_counter.attach(self.engine, prints=prints)
+
+    async def run_headless(self, args: argparse.Namespace) -> None:
+        """Start the engines of another node, whose steps node 0 counts."""
+        padding_counter.ask(args)
+        await super().run_headless(args)
 
     async def abort_all_requests(
         self,
