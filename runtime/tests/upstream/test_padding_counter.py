@@ -75,13 +75,14 @@ def test_what_engines_report_is_served_by_the_exporter(registry: Any) -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_a_user_who_asked_for_tables_keeps_them() -> None:
-    from rljob_runtime.verl_plugin import padding_counter
+    from rljob_runtime.verl_plugin import padding_counter, vllm_replica
 
-    arguments = argparse.Namespace(cudagraph_metrics=True)
+    asked, silent = argparse.Namespace(cudagraph_metrics=True), argparse.Namespace(cudagraph_metrics=False)
     engine, printing = managed()
-    padding_counter.attach(engine, prints=padding_counter.ask(arguments))
+    padding_counter.attach(engine, prints=vllm_replica.count_padding(asked))
     assert all(logger.cudagraph_logging is not None for logger in printing.per_engine_stat_loggers.values())
-    assert padding_counter.ask(argparse.Namespace(cudagraph_metrics=False)) is False
+    assert not vllm_replica.count_padding(silent)
+    assert silent.cudagraph_metrics is asked.cudagraph_metrics is True
 
 
 def test_an_engine_without_statistics_is_left_alone() -> None:

@@ -101,7 +101,9 @@ _KEPT = Use("first_failure", "the cause of failed rollouts is not reported", Ver
 _PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data")
 _ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
 _ROOM = Use("verl_plugin.vllm_replica", "no replica starts")
-_PADDING = Use("verl_plugin.padding_counter", "no replica starts")
+_PADDING = Use(
+    "verl_plugin.padding_counter", "padding of the engines' batches is not counted", Verdict.DEGRADED, Verdict.DEGRADED
+)
 _ABORT = Use("verl_plugin.vllm_replica", "a stop during a rollout fails")
 _BINDING = Use(
     "verl_plugin.worker_binding",
@@ -295,7 +297,7 @@ _WORKERS = (
         "vLLMHttpServer.engine",
         "vLLMHttpServer.node_rank",
     ),
-    *_PADDING.of(
+    *_ROOM.of(
         _VLLM_SERVER,
         "vLLMHttpServer.run_server: self args",
         "vLLMHttpServer.run_headless: self args",

@@ -8,23 +8,13 @@ step in which a rank has no requests at all is none of its scheduler's and is no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import Counter
 from vllm.v1.metrics.loggers import AggregateStatLoggerBase, LoggingStatLogger, PerEngineStatLoggerAdapter
 
-if TYPE_CHECKING:
-    import argparse
-
 LABELS = ("engine", "mode")
 """The mode is vLLM's of a step: FULL or PIECEWISE graphs, or NONE."""
-
-
-def ask(arguments: argparse.Namespace) -> bool:
-    """Let the engines of these arguments count, and report whether they would have done so without it."""
-    asked = bool(arguments.cudagraph_metrics)
-    arguments.cudagraph_metrics = True
-    return asked
 
 
 def attach(engine: Any, *, prints: bool) -> None:  # noqa: ANN401 - vLLM ships no types
@@ -54,7 +44,7 @@ class PaddingCounter(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM ship
         engine_idx: int = 0,
     ) -> None:
         """Count one step of an engine."""
-        step = scheduler_stats.cudagraph_stats if scheduler_stats is not None else None
+        step = getattr(scheduler_stats, "cudagraph_stats", None)  # an exception here would end the engine
         if step is not None:
             labels = (str(engine_idx), step.runtime_mode)
             self._computed.labels(*labels).inc(step.num_unpadded_tokens)

@@ -12,11 +12,17 @@ import ray
 from verl.workers.rollout.vllm_rollout import vllm_async_server
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
-from rljob_runtime.verl_plugin import padding_counter
 from rljob_runtime.verl_plugin.replica import Load
 
 POLL_SECONDS = 0.01
 log = logging.getLogger(__name__)
+
+
+def count_padding(arguments: argparse.Namespace) -> bool:
+    """Let the engines of these arguments count it, and report whether the user asked for vLLM's tables of it."""
+    asked = bool(getattr(arguments, "cudagraph_metrics", False))
+    arguments.cudagraph_metrics = True
+    return asked
 
 
 class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
@@ -30,13 +36,18 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
 
     async def run_server(self, args: argparse.Namespace) -> None:
         """Start engine and server, and count padding."""
-        prints = padding_counter.ask(args)
+        prints = count_padding(args)
         await super().run_server(args)
-        padding_counter.attach(self.engine, prints=prints)
+        try:
+            from rljob_runtime.verl_plugin import padding_counter
+
+            padding_counter.attach(self.engine, prints=prints)
+        except Exception:
+            log.exception("padding of this replica's batches is not counted")
 
     async def run_headless(self, args: argparse.Namespace) -> None:
         """Start the engines of another node, whose steps node 0 counts."""
-        padding_counter.ask(args)
+        count_padding(args)
         await super().run_headless(args)
 
     async def abort_all_requests(
