@@ -60,6 +60,8 @@ class Queue:
 class Replicas:
     """The checkpoint manager, whose engines are awake or asleep."""
 
+    replicas = ()
+
     def __init__(self, events: list[str]) -> None:
         self._events = events
 

@@ -177,11 +177,16 @@ ROWS = (
     KeyRow(
         "rollout/moe/{figure}/layer_{layer}",
         "rljob_expert_load_violation",
-        "Imbalance of the expert load by layer (max_vio, min_vio, avg_vio).",
+        "Load of an expert / mean load - 1, by layer: of the most (max_vio) and the least loaded expert (min_vio), and "
+        "the mean distance (avg_vio). verl logs it every moe_load_balance_metrics_interval steps, with routing replay.",
     ),
+    KeyRow("rollout/moe/{figure}/{stat}", "rljob_expert_load", "The same over all layers (max, avg)."),
     KeyRow(
-        "rollout/moe/{figure}/{stat}", "rljob_expert_load", "Imbalance of the expert load over all layers (max, avg)."
+        "rollout/moe/routed_expert_assignments",
+        "rljob_expert_assignments",
+        "Choices of an expert by a token, over all layers, of which the expert load was computed.",
     ),
+    KeyRow("rollout/moe/routed_experts_found", "rljob_expert_load_known", "1 if the engine returned its routing."),
     # Balance, cost, memory.
     KeyRow(
         "global_seqlen/{stat}",

@@ -108,6 +108,9 @@ _KEPT = Use("first_failure", "the cause of failed rollouts is not reported", Ver
 _PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data")
 _ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
 _ROOM = Use("verl_plugin.vllm_replica", "no replica starts")
+_PADDING = Use(
+    "verl_plugin.padding_counter", "padding of the engines' batches is not counted", Verdict.DEGRADED, Verdict.DEGRADED
+)
 _ABORT = Use("verl_plugin.vllm_replica", "a stop during a rollout fails")
 _SLEEP = Use(
     "verl_plugin.vllm_replica",
@@ -207,6 +210,7 @@ _TRAINER = (
         "verl.checkpoint_engine",
         "CheckpointEngineManager.sleep_replicas: self",
         "CheckpointEngineManager.abort_replicas: self reject_request",
+        "CheckpointEngineManager.replicas",
     ),
     *_STOP.of("transfer_queue", "kv_list: partition_id", "kv_clear: keys partition_id"),
     *_STOP_LATE.of(
@@ -297,7 +301,9 @@ _WORKERS = (
         "RolloutReplicaRegistry",
         "RolloutReplicaRegistry._registry",
         "RolloutReplicaRegistry.register: cls name loader",
+        "RolloutReplica",
         "RolloutReplica.launch_servers: self",
+        "RolloutReplica.server_handle",
         "RolloutReplica.is_reward_model",
         "RolloutReplica.is_teacher_model",
     ),
@@ -319,6 +325,7 @@ _WORKERS = (
     *_ROOM.of(
         _VLLM_SERVER,
         "vLLMHttpServer",
+        "vLLMHttpServer.get_server_address: self",
         "vLLMReplica",
         "vLLMReplica.__init__",
         "vLLMReplica.config",
@@ -338,6 +345,19 @@ _WORKERS = (
     ),
     *_SLEEP.of(_VLLM_SERVER, "vLLMHttpServer._resolve_sleep_level: self", "vLLMHttpServer.lora_as_adapter"),
     *_SLEEP_ON_NPU.of("vllm_ascend.worker.worker", "NPUWorker.sleep: self level", "NPUWorker._sleep_saved_buffers"),
+    *_ROOM.of(
+        _VLLM_SERVER,
+        "vLLMHttpServer.run_server: self args",
+        "vLLMHttpServer.run_headless: self args",
+    ),
+    *_PADDING.of(
+        "vllm.v1.metrics.loggers",
+        "AggregateStatLoggerBase",
+        "LoggingStatLogger",
+        "PerEngineStatLoggerAdapter",
+        "StatLoggerManager",
+    ),
+    *_PADDING.of("vllm.v1.engine.async_llm", "AsyncLLM.logger_manager"),
     *_ABORT.of("vllm.v1.engine.async_llm", "AsyncLLM.pause_generation", "AsyncLLM.output_processor"),
     *_ABORT.of("vllm.v1.engine.output_processor", "OutputProcessor.request_states", "RequestState.is_prefilling"),
     *_BINDING.of(

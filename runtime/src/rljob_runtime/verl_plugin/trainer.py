@@ -37,6 +37,7 @@ from rljob_runtime.verl_plugin import (
     start_stages,
     tracking,
 )
+from rljob_runtime.verl_plugin.control_calls import ControlCalls
 from rljob_runtime.verl_plugin.discarded_tokens import DiscardedTokens, padded_rows
 from rljob_runtime.verl_plugin.metrics import numbers, validation_metrics
 from rljob_runtime.verl_plugin.replica_times import from_plain
@@ -88,6 +89,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._rules = StopRules(self._run.job.stop_rules)
         self._window = RolloutWindow()
         self._discarded = DiscardedTokens()
+        self._calls = ControlCalls()
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
         self._lossy = False
@@ -123,6 +125,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             deadline = time.monotonic() + replay_buffer.poll_interval
             while True:
                 self._abandon_if_stopped(partition_id)
+                if partition_id == "train":
+                    self._calls.poll(replica.questions(self.checkpoint_manager.replicas))
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return last_debug_time
@@ -453,7 +457,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Add our metrics to verl's and record the step. verl's own loggers run right after this."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
-        metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers))
+        metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers) | self._calls.take())
         recorded = numbers(metrics)
         self._run.record(global_steps, recorded)
         self._apply_stop_rules(global_steps, recorded)

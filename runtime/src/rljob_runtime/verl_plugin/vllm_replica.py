@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import time
@@ -17,6 +18,13 @@ POLL_SECONDS = 0.01
 log = logging.getLogger(__name__)
 
 
+def count_padding(arguments: argparse.Namespace) -> bool:
+    """Let the engines of these arguments count it, and report whether the user asked for vLLM's tables of it."""
+    asked = bool(getattr(arguments, "cudagraph_metrics", False))
+    arguments.cudagraph_metrics = True
+    return asked
+
+
 class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
     """Runs in the actor that holds the engine.
 
@@ -25,6 +33,22 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
     no token yet, so an abort of a full replica waits for the responses that it should end. Admitted is what the engine
     knows: its pause ends all of it.
     """
+
+    async def run_server(self, args: argparse.Namespace) -> None:
+        """Start engine and server, and count padding."""
+        prints = count_padding(args)
+        await super().run_server(args)
+        try:
+            from rljob_runtime.verl_plugin import padding_counter
+
+            padding_counter.attach(self.engine, prints=prints)
+        except Exception:
+            log.exception("padding of this replica's batches is not counted")
+
+    async def run_headless(self, args: argparse.Namespace) -> None:
+        """Start the engines of another node, whose steps node 0 counts."""
+        count_padding(args)
+        await super().run_headless(args)
 
     async def abort_all_requests(
         self,
