@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import ray
-
 from rljob_runtime.verl_plugin.late_binding import LateBinding, Limits
 from rljob_runtime.verl_plugin.replica_times import Plain, ReplicaTimes
 
@@ -76,18 +74,15 @@ class LateBindingRouter:
     # For the trainer.
 
     async def take_window(self) -> Plain:
-        """Return the times since the last call, for every replica, and reset them."""
+        """Return the times since the last call, for every replica, reset them, and send requests on if that ended."""
+        self._requests.open()
         return self._times.take(self._servers)
 
     async def end_waiting(self) -> int:
-        """Send no request on until `resume`. Return how many waited."""
+        """Abandon the requests that wait, and those that come before the next window. Return how many waited."""
         count = self._requests.close()
         self._send()
         return count
-
-    async def resume(self) -> None:
-        """Send requests on again."""
-        self._requests.open()
 
     # The rest of verl's protocol.
 
@@ -148,6 +143,8 @@ def limits_of(rollout: DictConfig, requests: int) -> Limits:
 
 def actor_class(limits: Limits, router: type = LateBindingRouter) -> Any:  # noqa: ANN401 - Ray's ActorClass
     """Return the actor for these limits."""
+    import ray
+
     made = type("LateBindingRouter", (router,), {"limits": limits})
     return ray.remote(max_concurrency=limits.requests + OTHER_CALLS)(made)
 

@@ -62,13 +62,6 @@ class TimedRouter:
         """Return the times since the last call, for every replica, and reset them."""
         return self._times.take(self._inflight)
 
-    def end_waiting(self) -> int:
-        """Return how many requests waited that will not be sent on: none, because each is sent on at once."""
-        return 0
-
-    def resume(self) -> None:
-        """Do nothing: no request was held back."""
-
     # The rest of verl's protocol (RequestLoadBalancer).
 
     def require_acquire_fields(self) -> list[str]:

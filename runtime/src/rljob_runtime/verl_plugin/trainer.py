@@ -209,7 +209,6 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._step_back(mode)
             raise StepAbandonedError
         super().on_step_begin()
-        ray.get(self._router.resume.remote())
         self.start.at(StartStage.FIRST_ROLLOUT)
         first_failure.clear()
         self._run.step_began()
@@ -270,13 +269,10 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self.on_train_end()
             self._shutdown_dump_executor()
 
-    @property
-    def _router(self) -> Any:  # noqa: ANN401 - Ray's ActorHandle
-        return self.llm_server_manager.global_load_balancer
-
     def _abort_requests(self) -> None:
         """End the requests that wait for a replica, then those that have one."""
-        ray.get(self._router.end_waiting.remote())
+        if self._run.job.optimizations.late_binding:
+            ray.get(self.llm_server_manager.global_load_balancer.end_waiting.remote())
         self.checkpoint_manager.abort_replicas()
 
     def _abandon_rollout(self) -> None:
@@ -415,7 +411,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         tq.kv_clear(keys=list(tq.kv_list(partition_id="val").get("val", ())), partition_id="val")
 
     def _take_window(self) -> RolloutWindow:
-        return from_plain(ray.get(self._router.take_window.remote()))
+        router = self.llm_server_manager.global_load_balancer
+        return from_plain(ray.get(router.take_window.remote()))
 
     def _compute_metrics(
         self,

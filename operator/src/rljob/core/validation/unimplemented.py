@@ -31,7 +31,6 @@ TABLE: tuple[Unimplemented, ...] = (
             "skipOldLogProb",
             "batchBalance",
             "gcFreeze",
-            "loadBalancer",
             "sleepLevel",
             "promptOrder",
         )
