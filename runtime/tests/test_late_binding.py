@@ -70,15 +70,28 @@ def test_requests_wait_until_a_replica_has_room() -> None:
 
 
 def test_spare_requests_are_given_while_others_wait_behind_them() -> None:
-    limits = Limits(sequences=128, engines=2, requests=10_000)
-    assert (limits.running, limits.spare) == (256, 8)
-    assert Limits(sequences=8, engines=2, requests=1).spare == 4
-    world = World("ab", limits)
+    world = World("ab", Limits(sequences=128, engines=2, requests=10_000))
     world.arrive(*(f"x{number}" for number in range(1_200)))
-    assert world.binding.load == {"a": 264, "b": 264}
+    assert world.binding.load == {"a": 260, "b": 260}, "two for each engine"
     for name in list(world.where)[:400]:
+        world.later(1.0)
         world.finish(name)
     assert world.binding.load == {"a": 256, "b": 256}, "the last ones are shared out evenly"
+
+
+def test_more_are_spare_where_responses_end_at_once() -> None:
+    world = World("a", Limits(sequences=8, engines=1, requests=100))
+    world.arrive(*(f"x{number}" for number in range(60)))
+    assert world.binding.load == {"a": 10}
+    for _ in range(3):
+        world.later(1.0)
+        for name in list(world.where)[:8]:
+            world.finish(name)
+    assert world.binding.load == {"a": 16}, "at most as many as it runs"
+    for name in list(world.where):
+        world.later(1.0)
+        world.finish(name)
+    assert world.binding.load["a"] < 16
 
 
 def test_one_request_of_each_prompt_goes_first_although_they_arrive_one_prompt_after_the_other() -> None:

@@ -1,8 +1,8 @@
-"""Send responses of given lengths to two replicas of verl by several routers, and print the seconds as JSON.
+"""Send responses of given lengths to two replicas of verl by several routers; print each step's figures as JSON.
 
-`ARMS FIRST-END SHAPE FOLDER`: the arms with commas between, the numbers of their steps, `skewed` or `uniform`. The arms
-share the replicas and take turns, each with the same lengths. A process of its own, because verl chooses its platform
-when it is imported.
+`ARMS SHAPES FIRST STEPS SECONDS FOLDER`: arms and shapes with commas between, number of the first step, most steps, and
+the time after which no step begins. The arms share the replicas and take turns, each with the same lengths. A process
+of its own, because verl chooses its platform when it is imported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REPLICAS, SEQUENCES = 2, 8
 PROMPTS, SAMPLES = 16, 8
 SIGMA, RHO = 0.95, 0.8
 """Of the published lengths: a log-normal distribution, and the correlation within a group."""
-MEDIAN, LONGEST, EVEN = 25, 190, 40
+MEDIAN, LONGEST, EVEN = 12, 95, 20
 """Tokens."""
 STEPS = re.compile(r"^vllm:iteration_tokens_total_count\{.*\} (\S+)$", re.MULTILINE)
 
@@ -107,14 +107,16 @@ class Arm:
         return seconds, window.first_dp_idle_ratio or 0.0
 
 
-async def measure(config: Any, arms: list[str], steps: range, shape: str) -> dict[str, Any]:
-    """Return of each arm's steps the passes of the replica that made the most, the seconds, and the idle shares."""
+async def measure(config: Any, arms: list[str], shapes: list[str], steps: range, deadline: float) -> None:
+    """Print of each step and arm the passes of the replica that made the most, the seconds, and the idle share."""
     manager = await LLMServerManager.create(config=config)
     servers = dict(zip(manager.server_addresses, manager.server_handles, strict=True))
     count = PROMPTS * SAMPLES
     await Arm("least", servers, config, count).run([[8] * SAMPLES] * PROMPTS)  # warm
-    found: dict[str, Any] = {name: {"steps": [], "seconds": [], "idle": []} for name in arms}
-    for step in steps:
+    for step, shape in ((step, shape) for step in steps for shape in shapes):
+        if time.monotonic() > deadline:
+            break
+        found: dict[str, Any] = {}
         for name in arms if step % 2 else reversed(arms):
             arm = Arm(name, servers, config, count)
             if name == "second-epoch":  # its router has seen these prompts, and the same groups with other draws
@@ -122,17 +124,17 @@ async def measure(config: Any, arms: list[str], steps: range, shape: str) -> dic
             before = await asyncio.to_thread(engine_steps, manager.server_addresses)
             seconds, idle = await arm.run(lengths(shape, random.Random(step), random.Random(f"in {step}")))  # noqa: S311
             after = await asyncio.to_thread(engine_steps, manager.server_addresses)
-            found[name]["steps"].append(max(done - begun for begun, done in zip(before, after, strict=True)))
-            found[name]["seconds"].append(round(seconds, 3))
-            found[name]["idle"].append(round(idle, 4))
+            passes = max(done - begun for begun, done in zip(before, after, strict=True))
+            found[name] = {"passes": passes, "seconds": round(seconds, 3), "idle": round(idle, 4)}
             ray.kill(arm.router)
-    return found
+        print(json.dumps({"shape": shape, "step": step, **found}), flush=True)
 
 
 def main() -> None:
     """Start a private Ray and the replicas."""
-    arms, (first, end), shape = sys.argv[1].split(","), map(int, sys.argv[2].split("-")), sys.argv[3]
-    folder = Path(sys.argv[4])
+    arms, shapes = (text.split(",") for text in sys.argv[1:3])
+    first, count, seconds = map(int, sys.argv[3:6])
+    folder, deadline = Path(sys.argv[6]), time.monotonic() + seconds
     write_model(folder / "model")
     config = configuration(folder / "model")
     with open_dict(config):
@@ -150,7 +152,7 @@ def main() -> None:
         runtime_env={"env_vars": cpu_defaults.ENVIRONMENT},
     )
     try:
-        print(json.dumps(asyncio.run(measure(config, arms, range(first, end), shape))))
+        asyncio.run(measure(config, arms, shapes, range(first, first + count), deadline))
     finally:
         ray.shutdown()
 

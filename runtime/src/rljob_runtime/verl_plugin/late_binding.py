@@ -16,8 +16,13 @@ from dataclasses import dataclass, field
 
 ENGINE_SPARE = 2
 """Requests beyond its sequences that an engine has at least, so that none of them is idle during a round trip."""
-SPARE_SHARE = 32
-"""One of so many sequences is spare in a large engine, where several responses may end in a decoding step."""
+ROUND_TRIP_SECONDS = 0.05
+"""From the end of a response until the next request is in the engine, a busy actor included."""
+BURST_FACTOR = 2.5
+"""Spare requests for each response that ended within a round trip, on average. Of n that end at once the average counts
+the first as 1 and the last as n; those of equal lengths do end at once."""
+BURST_DECAY = 0.9
+"""Weight of the responses before the last one in that average."""
 UNKNOWN_WEIGHT = 0.5
 """Responses for which the mean of all prompts counts in the estimate of a prompt's length."""
 HISTORY_WEIGHT = 2.0
@@ -54,8 +59,8 @@ class Limits:
 
     @property
     def spare(self) -> int:
-        """Return the number of requests that may wait in a replica."""
-        return self.engines * max(ENGINE_SPARE, self.sequences // SPARE_SHARE)
+        """Return the number of requests that a replica has beyond these at least, while others wait."""
+        return self.engines * ENGINE_SPARE
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,23 @@ class _Mean:
         return self._tokens / self._seconds if self._seconds > 0 else 0.0
 
 
+class _Bursts:
+    """How many responses of a replica end within a round trip."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+        self._last: dict[str, tuple[float, int]] = {}
+        """When the last burst of a replica began, and its responses so far."""
+
+    def add(self, replica: str, now: float) -> None:
+        """Count a response."""
+        begun, count = self._last.get(replica, (now, 0))
+        if now - begun > ROUND_TRIP_SECONDS:
+            begun, count = now, 0
+        self._last[replica] = begun, count + 1
+        self.mean = self.mean * BURST_DECAY + (count + 1) * (1 - BURST_DECAY)
+
+
 class LateBinding:
     """Places requests. After each change, `placed` returns those whose place is decided."""
 
@@ -151,6 +173,7 @@ class LateBinding:
         self._groups: dict[str, _Group] = {}
         self._history: OrderedDict[str, float] = OrderedDict()
         self._mean = _Mean()
+        self._bursts = _Bursts()
         self._order: deque[_Request] = deque()
         self._ranks: list[tuple[int, float, int, int, _Group]] = []
         self._decided: list[Placed] = []
@@ -217,6 +240,7 @@ class LateBinding:
         if not running:
             del self._running[replica, name]
         self._load[replica] -= 1
+        self._bursts.add(replica, self._clock())
         return True
 
     def add(self, replicas: Iterable[str]) -> None:
@@ -271,7 +295,9 @@ class LateBinding:
         evenly instead.
         """
         running = self._limits.running
-        return running + (self._limits.spare if self._waiting > running * len(self._load) else 0)
+        if self._waiting <= running * len(self._load):
+            return running
+        return running + max(self._limits.spare, min(running, int(self._bursts.mean * BURST_FACTOR)))
 
     def _next(self) -> _Request:
         """Return the request that goes first."""

@@ -35,6 +35,8 @@ class _Call:
     server_id: str | None = None
 
 
+PROMPT: ContextVar[str | None] = ContextVar("prompt", default=None)
+"""verl's name for the prompt of the agent loop that runs, where our worker runs it (agent_loop.py)."""
 _call: ContextVar[_Call] = ContextVar("call")
 _returning: set[asyncio.Future[None]] = set()
 """Tasks that return what a cancelled request gets. The event loop alone would not keep them."""
@@ -86,7 +88,10 @@ class LengthClient(LLMServerClient):  # type: ignore[misc] # verl ships no types
 
 
 def group_of(request: dict[str, Any]) -> str | None:
-    """Return a name for the request's prompt; None if it has media, which the tokens do not tell apart."""
-    if any(request.get(name) for name in MEDIA):
-        return None
+    """Return a name for the request's prompt, the same in every step.
+
+    Tokens do not tell images apart, so that a prompt with media has verl's name, which is new in each step.
+    """
+    if any(request.get(name) is not None for name in MEDIA):
+        return PROMPT.get()
     return hashlib.blake2b(array("q", request["prompt_ids"]).tobytes(), digest_size=16).hexdigest()
