@@ -78,7 +78,7 @@ def test_a_response_that_was_never_asked_for_is_not_timed() -> None:
     in_loop(check)
 
 
-def test_an_abandoned_rollout_ends_what_waits_and_the_next_begins_anew() -> None:
+def test_an_abandoned_rollout_ends_what_waits_and_the_next_is_not_affected() -> None:
     async def check() -> None:
         router = Router({"a": 1})
         asked = await ask(router, "x0", "x1", "x2", "x3", "x4")

@@ -267,7 +267,7 @@ class LateBinding:
         self._closed = False
 
     def forget_sessions(self) -> int:
-        """Let every later turn choose its replica anew. Return how many requests were remembered."""
+        """Let every later turn choose its replica again. Return how many requests were remembered."""
         count = len(self._sessions)
         self._sessions.clear()
         return count
