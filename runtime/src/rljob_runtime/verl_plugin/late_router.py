@@ -33,21 +33,17 @@ class LateBindingRouter:
     def __init__(self, servers: Mapping[str, Any], yaml_config: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
         self._servers = dict(servers)
         self._requests = LateBinding(servers, self.limits, time.monotonic)
-        self._places: dict[int, asyncio.Future[tuple[str, Any] | None]] = {}
+        self._places: dict[int, asyncio.Future[tuple[str, Any]]] = {}
         self._times = ReplicaTimes(time.monotonic)
         self._looks_again = False
 
     async def acquire_server(self, request_id: str, group: str | None = None) -> tuple[str, Any]:
         """Return a replica when the request's turn has come, or nowhere if it was abandoned."""
         ticket = self._requests.arrive(request_id, group)
-        place: asyncio.Future[tuple[str, Any] | None] = asyncio.get_running_loop().create_future()
+        place: asyncio.Future[tuple[str, Any]] = asyncio.get_running_loop().create_future()
         self._places[ticket] = place
         self._send()
-        if (server := await place) is not None:
-            return server
-        if self._requests.closed:
-            return NOWHERE, None
-        raise RuntimeError("No available servers in load balancer")
+        return await place
 
     async def release_server(self, server_id: str, request_id: str, tokens: int | None = None) -> None:
         """Take the end of a request, with the number of tokens of its response."""
@@ -58,11 +54,13 @@ class LateBindingRouter:
     def _send(self) -> None:
         for placed in self._requests.placed():
             place = self._places.pop(placed.ticket)
-            if placed.replica is None:
-                place.set_result(None)
-            else:
+            if placed.replica is not None:
                 self._times.acquired(placed.replica)
                 place.set_result((placed.replica, self._servers[placed.replica]))
+            elif self._requests.closed:
+                place.set_result((NOWHERE, None))
+            else:  # as verl's router says it (router.py:191, 0.9.1)
+                place.set_exception(RuntimeError("No available servers in load balancer"))
         if self._requests.waiting and (seconds := self._requests.settles_in) and not self._looks_again:
             self._looks_again = True
             asyncio.get_running_loop().call_later(seconds, self._look_again)
