@@ -107,6 +107,8 @@ def test_replicas_come_and_go() -> None:
         assert await router.get_inflight_count("a") == 0
         assert set(from_plain(await router.take_window()).replicas) == {"b"}
         await router.remove_servers(["b"])
+        ends = await asyncio.gather(*asked.values(), return_exceptions=True)
+        assert [type(end) for end in ends] == [tuple] * 4 + [RuntimeError], "the last one still waited"
         with pytest.raises(RuntimeError, match="No available servers"):
             await router.acquire_server("y0", "y")
 
