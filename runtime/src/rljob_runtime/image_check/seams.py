@@ -107,6 +107,7 @@ _BLAME = Use("verl_plugin.agent_loop", "the cause of failed rollouts is not repo
 _KEPT = Use("first_failure", "the cause of failed rollouts is not reported", Verdict.DEGRADED, Verdict.DEGRADED)
 _PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data")
 _ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
+_LATE = Use("verl_plugin.late_client", "no rollout starts if the job holds requests back", Verdict.DEGRADED)
 _ROOM = Use("verl_plugin.vllm_replica", "no replica starts")
 _PADDING = Use(
     "verl_plugin.padding_counter", "padding of the engines' batches is not counted", Verdict.DEGRADED, Verdict.DEGRADED
@@ -172,6 +173,7 @@ _TRAINER = (
             "_submit_batch_to_rollout: self batch",
             "_balance_batch: self batch metrics logging_prefix keep_minibatch",
             "_validate: self",
+            "get_llm_client: self",
             "on_init_end: self",
             "on_train_begin: self",
             "on_train_end: self",
@@ -322,6 +324,17 @@ _WORKERS = (
         "LLMServerManager.global_load_balancer",
     ),
     *_ROUTER.of("verl.workers.rollout.router", "get_router_handle"),
+    *_LATE.of("verl.workers.rollout.router", "_create_plugin_extension: servers router_config_path"),
+    *_LATE.of(
+        "verl.workers.rollout.llm_server",
+        "LLMServerClient",
+        "LLMServerClient._acquire_server: self request_id extra",
+        "LLMServerClient._load_balancer",
+        "LLMServerClient._release_server: self server_id request_id",
+        "LLMServerClient.generate",
+        "LLMServerManager.get_client: self client_cls kwargs",
+    ),
+    *_LATE.of("verl.workers.rollout.replica", "TokenOutput"),
     *_ROOM.of(
         _VLLM_SERVER,
         "vLLMHttpServer",

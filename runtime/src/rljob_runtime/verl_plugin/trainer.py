@@ -30,6 +30,8 @@ from rljob_runtime.verl_plugin import (
     batch_balance,
     cpu_defaults,
     fenced_save,
+    late_client,
+    late_router,
     on_policy,
     overlong,
     remax_baselines,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
     from verl.experimental.agent_loop import AgentLoopManager
     from verl.trainer.ppo.v1.replay_buffer import KVBatchMeta, ReplayBuffer
+    from verl.workers.rollout.llm_server import LLMServerClient
 
     from rljob_runtime.start_report import StartReport
 
@@ -168,6 +171,12 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self.start.at(StartStage.SENDING_WEIGHTS)
         super().on_init_end()
 
+    def get_llm_client(self) -> LLMServerClient:
+        """Return the client by which the agent loops generate."""
+        if self._run.job.optimizations.late_binding:
+            return self.llm_server_manager.get_client(client_cls=late_client.LengthClient)
+        return super().get_llm_client()
+
     # The run from start to end.
 
     def _init_dataloader(self) -> None:
@@ -179,6 +188,9 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             # verl divides by it after the models are loaded.
             seen = f"the dataset of data.train has {len(self.train_dataset)} prompts"
             raise data_files.too_small(seen, int(self.config.data.train_batch_size))
+        if self._run.job.optimizations.late_binding:
+            requests = replica.requests_of(self.config, len(self.val_dataset))
+            late_router.register(late_router.limits_of(self.config.actor_rollout_ref.rollout, requests))
 
     def _load_checkpoint(self) -> None:
         trainer = self.config.trainer
@@ -275,8 +287,14 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self.on_train_end()
             self._shutdown_dump_executor()
 
-    def _abandon_rollout(self) -> None:
+    def _abort_requests(self) -> None:
+        """End the requests that wait for a replica, then those that have one."""
+        if self._run.job.optimizations.late_binding:
+            ray.get(self.llm_server_manager.global_load_balancer.end_waiting.remote())
         self.checkpoint_manager.abort_replicas()
+
+    def _abandon_rollout(self) -> None:
+        self._abort_requests()
         self.abandoned_step = self.global_steps
         self._step_back(StopMode.ABORT_ROLLOUT)
 
@@ -439,7 +457,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         return {}
 
     def _abandon_validation(self) -> None:
-        self.checkpoint_manager.abort_replicas()
+        self._abort_requests()
         tq.kv_clear(keys=list(tq.kv_list(partition_id="val").get("val", ())), partition_id="val")
 
     def _take_window(self) -> RolloutWindow:
