@@ -21,6 +21,7 @@ ROLLOUT = "actor_rollout_ref.rollout"
 def override(key: str, value: object) -> Json:
     return {"verl": {"overrides": {key: value}}}
 
+
 ONE_REPLICA: Json = {"rollout": {"parallelism": {"tensor": 2}}}
 HUGE_STEP: Json = {"trainer": {"globalBatchSize": 1024}}
 ENGINE_SEQUENCES: Json = {"verl": {"overrides": {"actor_rollout_ref.rollout.engine_kwargs.vllm.max_num_seqs": 8}}}
