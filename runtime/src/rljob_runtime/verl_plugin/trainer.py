@@ -29,6 +29,7 @@ from rljob_runtime.stop_rules import Match, StopRules
 from rljob_runtime.verl_plugin import (
     cpu_defaults,
     fenced_save,
+    ordered_loader,
     overlong,
     remax_baselines,
     replica,
@@ -170,6 +171,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             # verl divides by it after the models are loaded.
             seen = f"the dataset of data.train has {len(self.train_dataset)} prompts"
             raise data_files.too_small(seen, int(self.config.data.train_batch_size))
+        if self._run.job.optimizations.length_aware_order:
+            self.train_dataloader = ordered_loader.ordered(self.train_dataloader, self.config, self._run.note)
 
     def _load_checkpoint(self) -> None:
         trainer = self.config.trainer
@@ -177,12 +180,15 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self.start.at(StartStage.LOADING_CHECKPOINT)
         with resume.loading(Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None):
             super()._load_checkpoint()
+        self.train_dataloader = ordered_loader.continued(self.train_dataloader, self.config, self._run.note)
         self._run.resumed(self.global_steps)
 
     def on_train_begin(self) -> None:
         """Record the end of the validation before training, and publish the address of the queue's metrics."""
         super().on_train_begin()
         self._in_loop = True
+        if isinstance(self.train_dataloader, ordered_loader.OrderedLoader):
+            self.train_dataloader.order.watch(self.replay_buffer)
         if endpoint := tq.get_metrics_endpoint():
             self._run.spool.write_queue_target(endpoint)
 
@@ -276,6 +282,12 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._save_once()
         finally:
             self.train_dataloader = dataloader
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        batch = super()._fetch_one_gen_batch()
+        if isinstance(self.train_dataloader, ordered_loader.OrderedLoader):
+            self.train_dataloader.take_rows(batch)
+        return batch
 
     # Saving.
 

@@ -1,0 +1,245 @@
+"""Prompts ordered by the lengths of their responses, with verl's own dataloader and its trainer's methods for data."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rljob_runtime.outcomes import RefusedError
+
+PROMPTS, BATCH, LONGEST, SEED = 30, 4, 1600, 7
+STEPS_OF_AN_EPOCH = PROMPTS // BATCH
+STEPS = 3 * STEPS_OF_AN_EPOCH
+workers = pytest.mark.parametrize("workers", [0, 2])
+
+
+class Dataset(list[dict[str, Any]]):
+    """Prompts whose text is their row."""
+
+    def __init__(self, count: int = PROMPTS) -> None:
+        super().__init__({"raw_prompt": str(row)} for row in range(count))
+
+
+class Attempt:
+    """The data of one attempt: verl's loader and trainer methods, ours around them, and steps that measure lengths."""
+
+    def __init__(
+        self, *, workers: int = 0, ordered: bool = True, fetch: int = BATCH, prompts: int = PROMPTS, **data: Any
+    ) -> None:
+        from omegaconf import OmegaConf
+        from torchdata.stateful_dataloader import StatefulDataLoader
+        from verl.trainer.ppo.utils import create_rl_sampler
+        from verl.utils.dataset.rl_dataset import collate_fn
+
+        from rljob_runtime.verl_plugin import ordered_loader
+
+        settings = {"train_batch_size": BATCH, "gen_batch_size": fetch, "max_response_length": LONGEST}
+        config = OmegaConf.create({"data": {"shuffle": True, "seed": SEED, **settings, **data}})
+        dataset, self.notes = Dataset(prompts), list[str]()
+        # As in _init_dataloader (trainer_base.py:743, verl 0.9.1); a test below compares it.
+        loader = StatefulDataLoader(
+            dataset=dataset,
+            batch_size=fetch,
+            num_workers=workers,
+            drop_last=True,
+            collate_fn=collate_fn,
+            sampler=create_rl_sampler(config.data, dataset),
+        )
+        if ordered:
+            loader = ordered_loader.ordered(loader, config, self.notes.append)
+        self.trainer: Any = SimpleNamespace(
+            config=config, train_dataloader=loader, train_dataloader_it=None, global_steps=1
+        )
+
+    @property
+    def loader(self) -> Any:
+        return self.trainer.train_dataloader
+
+    def resume(self, state: dict[str, Any]) -> Attempt:
+        from rljob_runtime.verl_plugin import ordered_loader
+
+        # A checkpoint is a file.
+        self.loader.load_state_dict(pickle.loads(pickle.dumps(state)))
+        self.trainer.train_dataloader = ordered_loader.continued(self.loader, self.trainer.config, self.notes.append)
+        return self
+
+    def fetch(self) -> Any:
+        from verl.trainer.ppo.v1 import PPOTrainerSync
+
+        from rljob_runtime.verl_plugin.ordered_loader import ROW, OrderedLoader
+
+        batch = PPOTrainerSync._fetch_one_gen_batch(self.trainer)
+        if isinstance(self.loader, OrderedLoader):
+            self.loader.take_rows(batch)
+        assert ROW not in batch.keys()
+        return batch
+
+    def step(self) -> list[int]:
+        """Draw and measure the prompts of a step; return their rows."""
+        fetched = [self.fetch() for _ in range(BATCH // self.loader.batch_size)]
+        pairs = [pair for batch in fetched for pair in zip(batch["uid"], batch["raw_prompt"], strict=True)]
+        if hasattr(self.loader, "order"):
+            tags = [{"response_len": length_of(int(prompt))} for _, prompt in pairs]
+            self.loader.order.measure((f"{uid}_0_0", tag) for (uid, _), tag in zip(pairs, tags, strict=True))
+        return [int(prompt) for _, prompt in pairs]
+
+    def run(self, steps: int = STEPS) -> list[list[int]]:
+        return [self.step() for _ in range(steps)]
+
+
+def length_of(row: int) -> int:
+    return (row * 677) % LONGEST
+
+
+def spread(steps: list[list[int]]) -> int:
+    """Return the tokens by which responses are shorter than the longest of their batch."""
+    lengths = [[length_of(row) for row in rows] for rows in steps]
+    return sum(max(batch) - tokens for batch in lengths for tokens in batch)
+
+
+def epochs(steps: list[list[int]], of: int = STEPS_OF_AN_EPOCH) -> Iterator[list[list[int]]]:
+    for start in range(0, len(steps), of):
+        yield steps[start : start + of]
+
+
+@workers
+def test_the_first_epoch_is_verls_and_later_ones_have_its_prompts_in_another_order(workers: int) -> None:
+    ours, theirs = Attempt(workers=workers).run(), Attempt(workers=workers, ordered=False).run()
+    first, second, third = epochs(ours)
+    assert first == next(epochs(theirs))
+    for epoch in (first, second, third):
+        assert max(Counter(row for rows in epoch for row in rows).values()) == 1
+        assert len(epoch) == STEPS_OF_AN_EPOCH
+    assert spread(second) < spread(first) / 3
+    assert spread(third) < spread(first) / 3
+    assert {frozenset(rows) for rows in second} != {frozenset(rows) for rows in third}
+
+
+@workers
+@pytest.mark.parametrize("fetch", [BATCH, 1])
+def test_an_attempt_resumed_at_any_step_draws_what_the_first_would_have_drawn(workers: int, fetch: int) -> None:
+    whole = Attempt(workers=workers, fetch=fetch).run()
+    first = Attempt(workers=workers, fetch=fetch)
+    for done in range(STEPS):
+        if not workers or done % 4 == 2 or not done % STEPS_OF_AN_EPOCH:
+            resumed = Attempt(workers=workers, fetch=fetch).resume(first.loader.state_dict())
+            assert resumed.run(STEPS - done) == whole[done:], f"after {done} steps"
+        first.step()
+
+
+def test_the_position_before_a_step_draws_its_prompts_again() -> None:
+    # As RLJobTrainer keeps it in on_step_begin and saves it if the step trains nothing.
+    from rljob_runtime.verl_plugin.ordered_loader import STATE
+
+    for done in (0, STEPS_OF_AN_EPOCH, STEPS_OF_AN_EPOCH + 3, 2 * STEPS_OF_AN_EPOCH):
+        first = Attempt()
+        first.run(done)
+        before = first.loader.state_dict()
+        known = copy.deepcopy(before[STATE])
+        abandoned = first.step()
+        assert before[STATE] == known
+        assert Attempt().resume(before).step() == abandoned
+
+
+@workers
+@pytest.mark.parametrize("done", [3, STEPS_OF_AN_EPOCH + 3])
+def test_a_run_continues_in_the_middle_of_an_epoch_of_a_run_with_another_switch(workers: int, done: int) -> None:
+    left = STEPS_OF_AN_EPOCH - done % STEPS_OF_AN_EPOCH
+    for before, after in ((True, False), (False, True)):
+        first = Attempt(workers=workers, ordered=before)
+        drawn = first.run(done)[-(done % STEPS_OF_AN_EPOCH) :]
+        second = Attempt(workers=workers, ordered=after).resume(first.loader.state_dict())
+        rest = second.run(left)
+        assert max(Counter(row for rows in drawn + rest for row in rows).values()) == 1
+        assert rest == first.run(left), "the epoch keeps its order"
+        assert second.notes == []
+        if not after:
+            verls = Attempt(workers=workers, ordered=False).run(done + left + STEPS_OF_AN_EPOCH)
+            assert second.run(STEPS_OF_AN_EPOCH) == verls[-STEPS_OF_AN_EPOCH:], "verl's order follows"
+
+
+def test_a_dataset_of_another_size_begins_a_new_epoch() -> None:
+    first = Attempt()
+    first.run(STEPS_OF_AN_EPOCH + 3)
+    second = Attempt(prompts=PROMPTS // 2).resume(first.loader.state_dict())
+    assert second.run(3) == Attempt(prompts=PROMPTS // 2, ordered=False).run(3)
+    assert second.notes == [
+        "the checkpoint orders 30 prompts by the lengths of their responses, and data.train has 15 now: a new epoch "
+        "begins, and lengths are measured anew"
+    ]
+
+
+def test_prompts_that_replace_discarded_ones_are_each_drawn_once() -> None:
+    # DAPO's filter draws single prompts, as many as a step lacks (replay_buffer.py, verl 0.9.1).
+    attempt = Attempt(fetch=1)
+    rows = [int(attempt.fetch()["raw_prompt"][0]) for _ in range(2 * PROMPTS)]
+    assert sorted(rows[:PROMPTS]) == sorted(rows[PROMPTS:]) == list(range(PROMPTS))
+
+
+def test_an_order_that_the_job_asks_for_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"data\.shuffle is false, which asks for the order of the files"):
+        Attempt(shuffle=False)
+
+
+def test_a_dataset_with_a_state_keeps_it() -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+    from torchdata.stateful_dataloader.sampler import RandomSampler
+
+    from rljob_runtime.verl_plugin.ordered_loader import OrderedLoader
+    from rljob_runtime.verl_plugin.prompt_order import PromptOrder
+
+    class Counting(Dataset):
+        reads = 0
+
+        def __getitem__(self, row: Any) -> Any:
+            self.reads += 1
+            return super().__getitem__(row)
+
+        def state_dict(self) -> dict[str, int]:
+            return {"reads": self.reads}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.reads = state["reads"]
+
+    def loader(dataset: Any) -> Any:
+        plain = StatefulDataLoader(dataset, batch_size=BATCH, sampler=RandomSampler(dataset), collate_fn=list)
+        return OrderedLoader(plain, PromptOrder(PROMPTS, BATCH, LONGEST), print)
+
+    first, second = loader(Counting()), Counting()
+    next(iter(first))
+    resumed = loader(second)
+    resumed.load_state_dict(first.state_dict())
+    iter(resumed)
+    assert second.reads == BATCH
+
+
+def test_verl_still_creates_its_loader_as_ours_is_created() -> None:
+    import inspect
+
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+
+    source = "".join(inspect.getsource(PPOTrainerSync._init_dataloader).split())
+    assert (
+        "self.train_dataloader=StatefulDataLoader(dataset=self.train_dataset,batch_size=gen_batch_size,"
+        'num_workers=self.config.data["dataloader_num_workers"],drop_last=True,collate_fn=collate_fn,'
+        "sampler=create_rl_sampler(self.config.data,self.train_dataset),)self.train_dataloader_it=None" in source
+    )
+    fetched = inspect.getsource(PPOTrainerSync._fetch_one_gen_batch)
+    assert "iter(self.train_dataloader)" in fetched
+    assert 'batch_dict["uid"]' in fetched
+
+
+def test_our_trainer_uses_the_loader_from_the_data_to_the_checkpoint() -> None:
+    import inspect
+
+    from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+
+    assert "ordered_loader.ordered(" in inspect.getsource(RLJobTrainer._init_dataloader)
+    assert Path(inspect.getfile(RLJobTrainer)).name == "trainer.py"
