@@ -1,8 +1,8 @@
 """The order of prompts by the lengths of their responses: what earlier epochs measured decides who shares a batch.
 
-A step of a synchronous run ends with its longest response, so a batch of prompts with responses of similar length wastes
-least. An epoch has the prompts that verl's shuffle drew, each once; only their order changes. Nothing is ordered before
-a response was measured: the first epoch has verl's own order.
+A step of a synchronous run ends with its longest response, so prompts with responses of similar length waste least in
+one batch. An epoch has the prompts that verl's shuffle drew, each once; only their order changes. Nothing is ordered
+before a response was measured: the first epoch has verl's own order.
 
 This module needs no torch. `ordered_loader` gives the order to verl's dataloader and keeps it in checkpoints.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def order_epoch(
 ) -> list[int]:
     """Return the prompts of an epoch, as rows of the dataset, in batches of responses of similar length.
 
-    `drawn` is the epoch in verl's order. What does not fill a batch stays at the end, where verl drops it: otherwise the
-    longest responses would never be trained. Within a bucket the order is verl's, so that batches differ between
+    `drawn` is the epoch in verl's order. What does not fill a batch stays at its end, where verl drops it: otherwise
+    the longest responses would never be trained. Within a bucket the order is verl's, so that batches differ between
     epochs. Prompts that were never measured share batches, beside the longest.
     """
 
@@ -96,7 +96,7 @@ class PromptOrder:
         if clear is None:
             return  # a sampler of the job
 
-        def measure_and_clear(partition_id: str, uids: Set[str]) -> None:
+        def measure_and_clear(partition_id: str, uids: set[str]) -> None:
             answers = buffer.partitions[partition_id]
             self.measure((key, tag) for key, tag in answers.items() if key.split("_")[0] in uids)
             clear(partition_id, uids)

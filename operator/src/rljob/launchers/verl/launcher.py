@@ -8,6 +8,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.launchers.job_config import ENTRYPOINT
+from rljob.launchers.verl import optimizations
 from rljob.launchers.verl.checks import (
     batches,
     checkpoints,
@@ -48,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     *overrides.CHECKS,
     *checkpoints.CHECKS,
     *limits.CHECKS,
+    *optimizations.CHECKS,
     *upstream.CHECKS,
 )
 WARNINGS: tuple[Check, ...] = (
@@ -61,6 +63,7 @@ WARNINGS: tuple[Check, ...] = (
     *rollout.WARNINGS,
     *scheduler.WARNINGS,
     *batches.WARNINGS,
+    *optimizations.WARNINGS,
     *upstream.WARNINGS,
 )
 
