@@ -1,7 +1,8 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer on CPUs, and print each step: `FOLDER JSON`.
 
-The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations` and `environment`. A process of
-its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next run.
+The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, `environment` and `resume`, the
+folder of a saved step. A process of its own, because verl chooses its platform when it is imported. The folder keeps
+model and data for the next run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from rljob_runtime import claims
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Optimizations, Phase, Platform, Progress
 from rljob_runtime.fork_server import start as fork_server
+from rljob_runtime.resume import Start
 from rljob_runtime.spool import Spool
 from rljob_runtime.trainer import Setup
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
@@ -133,6 +135,9 @@ def main() -> None:
     variables.pop(fork_server.VARIABLE, None)
     os.environ.update(variables)
     trainer.prepare(Setup(job, 1, spool, scratch, variables))
+    if "resume" in wish:
+        saved = Path(wish["resume"])
+        trainer.begin_at(Start(saved, int(saved.name.removeprefix("global_step_"))))
     with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
         use_own_ray(trainer, sockets, job.devices)
         result = trainer.run(lambda: None)

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Optimizations, OverrideValue, Platform, StopMode
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.resume import Start
 
 PROMPTS, BATCH, LONGEST, SEED = 30, 4, 1600, 7
 STEPS_OF_AN_EPOCH = PROMPTS // BATCH
@@ -239,10 +241,153 @@ def test_verl_still_creates_its_loader_as_ours_is_created() -> None:
     assert 'batch_dict["uid"]' in fetched
 
 
-def test_our_trainer_uses_the_loader_from_the_data_to_the_checkpoint() -> None:
-    import inspect
+class Tokenizer:
+    """One token for each character of a message."""
 
-    from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+    def apply_chat_template(self, messages: list[dict[str, str]], **_: Any) -> list[int]:
+        return [ord(letter) for message in messages for letter in message["content"]]
 
-    assert "ordered_loader.ordered(" in inspect.getsource(RLJobTrainer._init_dataloader)
-    assert Path(inspect.getfile(RLJobTrainer)).name == "trainer.py"
+
+class Buffer:
+    """verl's replay buffer as far as the trainer's methods for data need it: it returns what a step drew."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[str, dict[str, Any]] = {"train": {}}
+
+    def sample(self, partition_id: str) -> tuple[Any, dict[str, Any]]:
+        held = self.partitions[partition_id]
+        self.partitions[partition_id] = {}
+        return SimpleNamespace(partition_id=partition_id, keys=[*held], tags=[*held.values()]), {}
+
+    def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
+        for key in list(self.partitions[partition_id]):
+            if key.split("_")[0] in uids:
+                del self.partitions[partition_id][key]
+
+
+class Slice:
+    """Our real trainer from its data to its checkpoint, without workers and replicas."""
+
+    def __init__(self, folder: Path, *, ordered: bool, attempt: int, resume: int | None = None) -> None:
+        from verl.trainer.ppo.v1 import PPOTrainerSync
+
+        from rljob_runtime import claims, hydra_config
+        from rljob_runtime.contract import Phase, Progress
+        from rljob_runtime.spool import Spool
+        from rljob_runtime.training_attempt import TrainingAttempt
+        from rljob_runtime.verl_plugin import fenced_save, launcher
+        from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+
+        job = job_of(folder, ordered=ordered)
+        spool = Spool(folder / f"spool-{attempt}")
+        spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=attempt))
+        (folder / "saved").mkdir(exist_ok=True)
+        claims.claim(folder / "saved", claims.Owner.of(job, attempt))
+        self.trainer: Any = RLJobTrainer.__new__(RLJobTrainer)
+        trainer = self.trainer
+        trainer._run, trainer._nan = TrainingAttempt(job, attempt, spool), None
+        trainer.config = hydra_config.compose(job, spool, folder)
+        start = Start(folder / f"saved/global_step_{resume}", resume) if resume else Start()
+        hydra_config.apply(trainer.config, launcher.resume_settings(start))
+        trainer._take_over(trainer.config)
+        trainer.trainer_mode, trainer.parameter_sync_step, trainer.use_critic = "sync", 1, False
+        trainer.tokenizer, trainer.processor = Tokenizer(), None
+        trainer.actor_rollout_wg = SimpleNamespace(
+            save_checkpoint=save_actor, load_checkpoint=ignore, execute_all_async=ignore
+        )
+        trainer._publisher = trainer.checkpoint_callback = fenced_save.Publisher(
+            SimpleNamespace(on_save=ignore), trainer._run
+        )
+        trainer.replay_buffer = Buffer()
+        assert PPOTrainerSync in RLJobTrainer.__mro__
+        trainer._init_dataloader()
+        trainer._load_checkpoint()
+        trainer.on_train_begin()
+
+    def step(self) -> list[int]:
+        """Draw the prompts of a step and measure their responses; return their rows."""
+        trainer = self.trainer
+        trainer.global_steps += 1
+        batch = trainer._next_train_batch()
+        rows = [int(messages[0]["content"]) for messages in batch["raw_prompt"]]
+        held = trainer.replay_buffer.partitions["train"]
+        held |= {f"{uid}_0_0": {"response_len": length_of(row)} for uid, row in zip(batch["uid"], rows, strict=True)}
+        trainer.replay_buffer._clear_groups("train", {str(batch["uid"][0])})
+        trainer.replay_buffer.sample(partition_id="train")
+        return rows
+
+
+def ignore(*_: Any, **__: Any) -> None:
+    """Do what takes devices."""
+
+
+def save_actor(place: str, *_: Any, **__: Any) -> None:
+    """Save what makes a step complete."""
+    Path(place).mkdir(parents=True)
+
+
+def job_of(folder: Path, *, ordered: bool) -> JobConfig:
+    overrides: dict[str, OverrideValue] = {
+        "algorithm.adv_estimator": "grpo",
+        "data.train_files": [str(folder / "train.parquet")],
+        "data.val_files": [str(folder / "train.parquet")],
+        "data.train_batch_size": BATCH,
+        "data.max_prompt_length": 8,
+        "data.max_response_length": LONGEST,
+        "data.seed": SEED,
+        "data.dataloader_num_workers": 0,
+        "data.filter_overlong_prompts": False,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": BATCH,
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+        "actor_rollout_ref.model.path": "/model",
+    }
+    return JobConfig(
+        CONTRACT_VERSION, "ns", "job", "u", "c", 1, Platform.CPU, 1, 1, 1, STEPS, overrides,
+        checkpoint_path=str(folder / "saved"), optimizations=Optimizations(length_aware_order=ordered),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the prompts of a job."""
+    import pyarrow as pa
+    import transfer_queue
+    from pyarrow import parquet
+
+    rows = [{"data_source": "d", "prompt": [{"role": "user", "content": f"{row}"}]} for row in range(PROMPTS)]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(transfer_queue, "get_metrics_endpoint", ignore)
+    return tmp_path
+
+
+@pytest.mark.parametrize("then", [True, False], ids=["with the order", "without it"])
+def test_our_trainer_resumes_within_an_epoch_without_a_prompt_twice(prompts: Path, then: bool) -> None:
+    first = Slice(prompts, ordered=True, attempt=1)
+    drawn = [first.step() for _ in range(STEPS_OF_AN_EPOCH + 3)]
+    first.trainer._save_checkpoint()
+    second = Slice(prompts, ordered=then, attempt=2, resume=len(drawn))
+    rest = [second.step() for _ in range(STEPS_OF_AN_EPOCH - 3)]
+    assert rest == [first.step() for _ in range(STEPS_OF_AN_EPOCH - 3)]
+    epoch = drawn[STEPS_OF_AN_EPOCH:] + rest
+    assert max(Counter(row for rows in epoch for row in rows).values()) == 1
+    assert spread(epoch) < spread(drawn[:STEPS_OF_AN_EPOCH]) / 3
+
+
+def test_a_step_that_trains_nothing_is_drawn_again(prompts: Path) -> None:
+    first = Slice(prompts, ordered=True, attempt=1)
+    for _ in range(STEPS_OF_AN_EPOCH):
+        first.step()
+    trainer = first.trainer
+    trainer._data_before = trainer.train_dataloader.state_dict()
+    abandoned = first.step()
+    trainer._run.step_began()
+    trainer.checkpoint_manager = SimpleNamespace(sleep_replicas=ignore)
+    trainer._step_back(StopMode.ABORT_ROLLOUT)
+    assert Slice(prompts, ordered=True, attempt=2, resume=STEPS_OF_AN_EPOCH).step() == abandoned
+
+
+def test_without_the_switch_verls_own_loader_remains(prompts: Path) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    assert type(Slice(prompts, ordered=False, attempt=1).trainer.train_dataloader) is StatefulDataLoader

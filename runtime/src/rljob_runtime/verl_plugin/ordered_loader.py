@@ -128,7 +128,7 @@ class OrderedLoader(StatefulDataLoader):  # type: ignore[misc] # as above
         if not isinstance(loader.sampler, RandomSampler):
             raise RefusedError(
                 ExitCode.BAD_CONFIG,
-                "DataOrder",
+                "InvalidConfig",
                 "spec.optimizations.promptOrder is LengthAware, but data.shuffle is false, which asks for the order of "
                 "the files; remove one of them",
             )
@@ -154,13 +154,14 @@ class OrderedLoader(StatefulDataLoader):  # type: ignore[misc] # as above
         if ours is not None and ours["rows"] != self.order.rows:
             self._note(
                 f"the checkpoint orders {ours['rows']} prompts by the lengths of their responses, and data.train has "
-                f"{self.order.rows} now: a new epoch begins, and lengths are measured anew"
+                f"{self.order.rows} now: a new epoch begins, and lengths are measured again"
             )
             super().load_state_dict({})
             return
         if ours is not None:
             self.order.load(ours)
-        super().load_state_dict({key: value for key, value in state_dict.items() if key != STATE})
+        # torchdata reads its own keys only, here as in a run without the order.
+        super().load_state_dict(state_dict)
 
     def take_rows(self, batch: TensorDict) -> None:
         """Remove the column of rows from a batch, and note which prompts were drawn."""
