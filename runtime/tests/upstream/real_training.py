@@ -1,8 +1,8 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer on CPUs, and print each step: `FOLDER JSON`.
 
-The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, and `forks`: false starts every
-process by itself, as on NPUs. A process of its own, because verl chooses its platform when it is imported. The folder
-keeps model and data for the next run.
+The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, `environment`, `resume`, the
+folder of a saved step, and `forks`: false starts every process by itself, as on NPUs. A process of its own, because
+verl chooses its platform when it is imported. The folder keeps model and data for the next run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from rljob_runtime import claims
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Optimizations, Phase, Platform, Progress
 from rljob_runtime.fork_server import start as fork_server
+from rljob_runtime.resume import Start
 from rljob_runtime.spool import Spool
 from rljob_runtime.trainer import Setup
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
@@ -130,11 +131,14 @@ def main() -> None:
     Path(str(job.checkpoint_path)).mkdir(parents=True, exist_ok=True)
     claims.claim(Path(str(job.checkpoint_path)), claims.Owner.of(job, 1))
     trainer = VerlTrainer()
-    variables = dict(trainer.environment(job, os.environ))
+    variables = {**trainer.environment(job, os.environ), **wish.get("environment", {})}
     if not wish.get("forks", True):
         del variables[fork_server.VARIABLE]
     os.environ.update(variables)
     trainer.prepare(Setup(job, 1, spool, scratch, variables))
+    if "resume" in wish:
+        saved = Path(wish["resume"])
+        trainer.begin_at(Start(saved, int(saved.name.removeprefix("global_step_"))))
     with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
         use_own_ray(trainer, sockets, job.devices)
         result = trainer.run(lambda: None)

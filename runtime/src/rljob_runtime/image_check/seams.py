@@ -99,6 +99,7 @@ _BASELINES = Use("verl_plugin.trainer", "the first step of a job with algorithm 
 _COUNT = Use("verl_plugin.start_stages", "the trainer fails when it starts ranks and replicas")
 _DISCARDED = Use("verl_plugin.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED)
 _BALANCE = Use("verl_plugin.batch_balance", "the trainer fails when it orders the batch of a step")
+_ORDER = Use("verl_plugin.ordered_loader", "a job with optimizations.promptOrder LengthAware fails", Verdict.DEGRADED)
 _CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration and fails")
 _LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
 _RUNNER = Use("verl_plugin.task_runner", "the launcher cannot place the trainer on the head")
@@ -153,6 +154,7 @@ _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Plat
 
 _V1 = "verl.trainer.ppo.v1"
 _VLLM_SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+_LOADER = "torchdata.stateful_dataloader"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
 _KV = "ray.experimental.internal_kv"
 _SHARED_QUEUE = "vllm.distributed.device_communicators.shm_broadcast"
@@ -207,6 +209,9 @@ _TRAINER = (
         )
         for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
     ),
+    *_ORDER.of(_V1, "PPOTrainerSync._fetch_one_gen_batch: self"),
+    *_ORDER.of(_LOADER, "StatefulDataLoader.state_dict: self", "StatefulDataLoader.load_state_dict: self state_dict"),
+    *_ORDER.of(f"{_LOADER}.sampler", "RandomSampler"),
     *_FIT.of("verl.utils.tracking", "Tracking.finish: self exit_code", "Tracking.logger"),
     *_STOP.of(
         "verl.checkpoint_engine",
