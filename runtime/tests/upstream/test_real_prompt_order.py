@@ -16,7 +16,7 @@ import pytest
 
 from rljob_runtime.verl_plugin import cpu_defaults
 
-SECONDS = 280.0
+SECONDS = 290.0
 HERE = Path(__file__).parent
 SAVED = 12
 """The step in the middle of the second epoch after which a run is resumed."""
