@@ -270,12 +270,22 @@ class Optimizations(Model):
     skip_old_log_prob: Switch = Switch.AUTO
     """Skip the forward pass for old log-probabilities where a single update per batch makes the ratio 1. Defaults to
     Auto."""
+    batch_balance: Switch = Switch.AUTO
+    """Distribute samples so that all ranks compute equally long in each update, not only in the whole step. Defaults to
+    Auto."""
     core_binding: Switch = Switch.AUTO
     """Bind each worker to CPU cores near its device. Auto enables it on NPUs. Defaults to Auto."""
     gc_freeze: Switch = Switch.AUTO
-    """Keep Python's garbage collector from running during decoding. Defaults to Auto."""
-    load_balancer: Literal["Auto", "TokenAware", "RequestCount"] = "Auto"
-    """How requests are distributed over the replicas. Defaults to Auto."""
+    """Exempt the objects that live after the start from Python's garbage collection, in engines and trainer. Defaults
+    to Auto."""
+    load_balancer: Literal["Auto", "LateBinding", "RequestCount"] = "Auto"
+    """How requests are distributed over the replicas: RequestCount sends each at once to the replica with the fewest,
+    LateBinding when a replica has room, the longest expected response first. Defaults to Auto."""
+    sleep_level: Annotated[int, Field(ge=1, le=2, json_schema_extra={"format": "int32"})] = 1
+    """What vLLM does with its weights during training: 1 keeps them in host memory, 2 discards them. Defaults to 1."""
+    prompt_order: Literal["Default", "LengthAware"] = "Default"
+    """Order of the prompts in an epoch: LengthAware puts prompts with responses of similar length, as measured in
+    earlier epochs, into the same batch. Defaults to Default, verl's order."""
 
 
 class Verl(Model):

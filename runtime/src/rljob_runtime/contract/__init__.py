@@ -48,6 +48,7 @@ from rljob_runtime.contract.names import (
     exporter_port,
     head_paths,
 )
+from rljob_runtime.contract.optimizations import Optimizations
 from rljob_runtime.contract.progress import (
     NOTE_LIMIT,
     NOTES_MAX,
@@ -89,6 +90,7 @@ __all__ = [
     "MinimumVersion",
     "NodeFinding",
     "NodeNeeds",
+    "Optimizations",
     "Outcome",
     "OverrideValue",
     "Phase",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rljob_runtime.contract import codec
 from rljob_runtime.contract.command import CommandConfig
+from rljob_runtime.contract.optimizations import Optimizations
 
 CONTRACT_VERSION = 1
 RUNTIME_VERSION = "0.1.0"
@@ -146,6 +147,7 @@ class JobConfig:
     core_binding: bool = codec.added(default=False)
     """Whether to bind processes to CPUs near their device."""
     needs: NodeNeeds = codec.added(NodeNeeds())  # noqa: RUF009 - frozen
+    optimizations: Optimizations = codec.added(Optimizations())  # noqa: RUF009 - frozen
     command: CommandConfig | None = None
     """The user's command that trains instead of the image's trainer. `overrides` is then empty."""
 

@@ -27,7 +27,14 @@ class Unimplemented:
 TABLE: tuple[Unimplemented, ...] = (
     *(
         Unimplemented(f"optimizations.{name}", "the runtime does not support it yet; see status.resolved.decisions")
-        for name in ("skipOldLogProb", "gcFreeze", "loadBalancer")
+        for name in (
+            "skipOldLogProb",
+            "batchBalance",
+            "gcFreeze",
+            "loadBalancer",
+            "sleepLevel",
+            "promptOrder",
+        )
     ),
 )  # fmt: skip
 
