@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rljob_runtime.contract import JobConfig, OverrideValue, Platform
+from rljob_runtime.contract import DRAFTS_VARIABLE, JobConfig, OverrideValue, Platform
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import cpu_defaults
@@ -95,4 +95,7 @@ def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that every process of verl and vLLM needs; the pod's values take precedence."""
     wanted = cpu_defaults.ENVIRONMENT if job.platform is Platform.CPU else {"VERL_PLATFORM": "huawei"}
     wanted = wanted | fork_server.environment(job, environ)
-    return {name: environ.get(name, value) for name, value in wanted.items()}
+    values = {name: environ.get(name, value) for name, value in wanted.items()}
+    if job.drafts is not None:
+        values[DRAFTS_VARIABLE] = job.drafts.to_variable()
+    return values
