@@ -1,7 +1,7 @@
 """Generate with one engine of vLLM on CPUs, with or without drafts, and print what was seen as JSON.
 
-`FOLDER SETTINGS`, where SETTINGS is `none`, `upstream` (vLLM's suffix decoding as it is) or the JSON of `Drafts`. A
-process of its own, because plug-ins are installed once per process.
+`FOLDER SETTINGS`, where SETTINGS is `none`, `upstream` (vLLM's suffix decoding as it is) or the JSON of `Drafts`; with
+`model` it writes the model into the folder. A process of its own, because plug-ins are installed once per process.
 """
 
 from __future__ import annotations
@@ -105,6 +105,9 @@ def store_of(llm: Any) -> Any:
 def main() -> None:
     """Generate greedily and by sampling."""
     folder, settings = Path(sys.argv[1]), sys.argv[2]
+    if settings == "model":
+        write_model(folder)
+        return
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     if settings not in {"none", "upstream"}:
         from rljob_runtime.contract import DRAFTS_VARIABLE

@@ -21,6 +21,8 @@ class Drafts:
     """Most sequences of an engine with which it drafts. With more, verifying drafts costs more than it saves."""
     history_bytes: int = codec.added(default=0)
     """Memory of an engine for responses of earlier steps, from which it drafts for the same prompt; 0 for none."""
+    needs_suffix_trees: bool = codec.added(default=False)
+    """Whether the image must have arctic-inference."""
 
     def to_variable(self) -> str:
         """Return the value of DRAFTS_VARIABLE."""

@@ -220,7 +220,8 @@ class History:
         import numpy as np
 
         tree = self._tree()
-        made = [(Text(tree, number), np.frombuffer(text, dtype=np.int32)) for number, text in enumerate(texts)]
+        # Copies, because the extension takes no array that is read-only.
+        made = [(Text(tree, number), np.frombuffer(text, dtype=np.int32).copy()) for number, text in enumerate(texts)]
         self._in_trees += tokens
         self._pasts[prompt] = Past(tree, made, tokens)
         return self._pasts[prompt]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.job_config import common_config
-from rljob.launchers.verl import critic, lifecycle, optimizations, rollout, training
+from rljob.launchers.verl import critic, drafts, lifecycle, optimizations, rollout, training
 from rljob.launchers.verl.rows import OverrideRow
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig, OverrideValue, RequiredPath
@@ -39,6 +39,7 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
         overrides=overrides(spec),
         required_paths=_required_paths(spec),
         optimizations=optimizations.optimizations(spec),
+        drafts=drafts.drafts(spec),
     )
 
 
