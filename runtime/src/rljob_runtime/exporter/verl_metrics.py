@@ -170,6 +170,30 @@ ROWS = (
     ),
     KeyRow("rollout/spec_accept_length", "rljob_speculative_accepted_tokens", "Tokens accepted per check.", "tokens"),
     KeyRow(
+        "rollout/draft_tokens/{source}",
+        "rljob_draft_tokens",
+        "Tokens of the step's drafts that engines checked, by source (own, shared, history).",
+        "tokens",
+    ),
+    KeyRow(
+        "rollout/draft_tokens_accepted/{source}",
+        "rljob_draft_accepted_tokens",
+        "Tokens of the step's drafts that engines accepted, by source.",
+        "tokens",
+    ),
+    KeyRow(
+        "rollout/draft_steps_ratio",
+        "rljob_draft_steps_ratio",
+        "Share of an engine's steps in which it drafted, because few enough sequences were running.",
+        "ratio",
+    ),
+    KeyRow(
+        "rollout/draft_history_bytes",
+        "rljob_draft_history_bytes",
+        "Memory of an engine for responses of earlier steps.",
+        "bytes",
+    ),
+    KeyRow(
         "rollout/moe/{figure}/layer_{layer}",
         "rljob_expert_load_violation",
         "Imbalance of the expert load by layer (max_vio, min_vio, avg_vio).",

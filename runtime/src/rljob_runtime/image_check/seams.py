@@ -124,6 +124,7 @@ _ENGINE = Use("vllm_plugin", "vLLM's engine fails")
 _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
 
 _DRAFTS = Use("vllm_plugin.drafts", "vLLM's engine fails if the job drafts tokens", Verdict.DEGRADED, Verdict.DEGRADED)
+_EXCHANGE = Use("verl_plugin.drafts", "drafts have neither history nor metrics", Verdict.DEGRADED, Verdict.DEGRADED)
 _SAMPLER = Use(
     "vllm_plugin.cpu_sampler",
     "vLLM's engine fails on CPUs if the job drafts tokens",
@@ -352,6 +353,8 @@ _VLLM = (
         "NgramProposer.batch_propose: self num_requests valid_ngram_requests num_tokens_no_spec token_ids_cpu",
     ),
     *_DRAFTS.of("vllm.v1.worker.worker_base", "WorkerWrapperBase.worker"),
+    *_EXCHANGE.of("vllm.v1.engine.async_llm", "AsyncLLM.collective_rpc: self method timeout args kwargs"),
+    *_EXCHANGE.of("verl.workers.rollout.llm_server", "LLMServerManager.server_handles"),
     *_DRAFTS.of(
         "vllm.v1.worker.gpu_input_batch",
         "InputBatch.req_ids",

@@ -28,6 +28,7 @@ from rljob_runtime.step_metrics import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
 from rljob_runtime.verl_plugin import (
     cpu_defaults,
+    drafts,
     fenced_save,
     overlong,
     remax_baselines,
@@ -86,6 +87,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._rules = StopRules(self._run.job.stop_rules)
         self._window = RolloutWindow()
         self._discarded = DiscardedTokens()
+        self._drafts = drafts.DraftExchange(self._run.job.drafts)
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
         self._lossy = False
@@ -406,6 +408,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     ) -> None:
         """Add our metrics to verl's and record the step. verl's own loggers run right after this."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        metrics.update(self._drafts.after_step(self.llm_server_manager.server_handles, batch))
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
         metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers))
         recorded = numbers(metrics)

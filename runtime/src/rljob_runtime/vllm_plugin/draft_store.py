@@ -109,6 +109,8 @@ class Counts:
     drafted: dict[Source, int] = field(default_factory=lambda: dict.fromkeys(Source, 0))
     """Tokens that the engine verified."""
     accepted: dict[Source, int] = field(default_factory=lambda: dict.fromkeys(Source, 0))
+    verified: int = 0
+    """Drafts."""
     open_steps: int = 0
     """Engine steps in which drafts could be made."""
     closed_steps: int = 0
@@ -117,7 +119,7 @@ class Counts:
         """Return them as numbers by name."""
         tokens = {f"drafted_{source}": count for source, count in self.drafted.items()}
         tokens |= {f"accepted_{source}": count for source, count in self.accepted.items()}
-        steps = {"open_steps": self.open_steps, "closed_steps": self.closed_steps}
+        steps = {"verified": self.verified, "open_steps": self.open_steps, "closed_steps": self.closed_steps}
         return {**tokens, **steps, "history_bytes": history_bytes}
 
 
@@ -326,6 +328,7 @@ class DraftStore:
         if request is None or request.waiting is None or not tokens:
             return
         draft, request.waiting = request.waiting, None
+        self._counts.verified += 1
         self._counts.drafted[draft.source] += draft.tokens
         self._counts.accepted[draft.source] += min(len(tokens) - 1, draft.tokens)
 
