@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +29,7 @@ SAME_PASS = 1e-6
 
 
 @pytest.fixture
-def sampler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def sampler(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return vLLM's rejection sampler with the kernels that the runner on CPUs gives it, repaired."""
     from vllm.utils import cpu_triton_utils
     from vllm.v1.sample import rejection_sampler
@@ -42,7 +41,7 @@ def sampler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def metadata(**settings: Any) -> SimpleNamespace:
-    nothing = {"top_k": None, "top_p": None, "generators": {}}
+    nothing: dict[str, Any] = {"top_k": None, "top_p": None, "generators": {}}
     return SimpleNamespace(**{"all_greedy": False, "all_random": True, **nothing, **settings})
 
 

@@ -59,14 +59,25 @@ class Tree(Protocol):
 class Batch(Protocol):
     """The requests that run, as vLLM's InputBatch has them (v1/worker/gpu_input_batch.py, 0.23.0)."""
 
-    req_ids: Sequence[str]
-    req_id_to_index: Mapping[str, int]
-    num_prompt_tokens: Any
-    """[requests]"""
-    num_tokens_no_spec: Any
-    """[requests]: with the tokens just sampled."""
-    token_ids_cpu: Any
-    """[requests, tokens], int32."""
+    @property
+    def req_ids(self) -> Sequence[str]:
+        """Names by index."""
+
+    @property
+    def req_id_to_index(self) -> Mapping[str, int]:
+        """Indices by name."""
+
+    @property
+    def num_prompt_tokens(self) -> Any:  # noqa: ANN401 - an array
+        """[requests]"""
+
+    @property
+    def num_tokens_no_spec(self) -> Any:  # noqa: ANN401 - an array
+        """[requests]: with the tokens just sampled."""
+
+    @property
+    def token_ids_cpu(self) -> Any:  # noqa: ANN401 - an array
+        """[requests, tokens], int32."""
 
 
 class Source(enum.StrEnum):
