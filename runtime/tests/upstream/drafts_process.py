@@ -1,7 +1,8 @@
 """Generate with one engine of vLLM on CPUs, with or without drafts, and print what was seen as JSON.
 
-`FOLDER SETTINGS`, where SETTINGS is `none`, `upstream` (vLLM's suffix decoding as it is) or the JSON of `Drafts`; with
-`model` it writes the model into the folder. A process of its own, because plug-ins are installed once per process.
+`FOLDER SETTINGS [epochs]`, where SETTINGS is `none`, `upstream` (vLLM's suffix decoding as it is) or the JSON of
+`Drafts`; `FOLDER model` writes the model into the folder. A process of its own, because plug-ins are installed once per
+process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ REQUESTS = 16
 TOKENS = 200
 LENGTHS = tuple(40 + 10 * number for number in range(REQUESTS))
 """Of the responses, so that fewer and fewer run."""
+EPOCHS, GROUP = 2, 4
+"""Of the comparison of epochs: each prompt is asked so many times in each."""
+SURE = 0.6
+"""A temperature at which the tiny model is about as sure as a trained one."""
 SEED = 7
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -94,6 +99,33 @@ def generate(llm: Any, temperature: float) -> dict[str, Any]:
     }
 
 
+def epochs(llm: Any) -> list[dict[str, Any]]:
+    """Ask the same prompts in each epoch, with the best responses of one sent before the next as the trainer does."""
+    import numpy as np
+    from vllm import SamplingParams
+
+    from rljob_runtime.verl_plugin.drafts import records_of
+    from rljob_runtime.vllm_plugin import drafts
+
+    prompts = [[2 + number, 5, 3 + number % 4, 2] for number in range(REQUESTS) for _ in range(GROUP)]
+    seen = []
+    for epoch in range(EPOCHS):
+        asked = [
+            SamplingParams(temperature=SURE, max_tokens=TOKENS, ignore_eos=True, seed=SEED + epoch * len(prompts) + row)
+            for row in range(len(prompts))
+        ]
+        begun = steps_of(llm)
+        outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], asked, use_tqdm=False)
+        responses = [np.array(output.outputs[0].token_ids, np.int32) for output in outputs]
+        steps = steps_of(llm) - begun
+        # A reward that some responses of a prompt earn.
+        rewards = [float((response % 2).mean()) for response in responses]
+        records = list(records_of([np.array(p, np.int32) for p in prompts], responses, rewards, 1 << 24))
+        (counts,) = llm.collective_rpc(drafts.EXCHANGE, args=(records,))
+        seen.append({"steps": steps, "tokens": sum(map(len, responses)), **counts})
+    return seen
+
+
 def store_of(llm: Any) -> Any:
     """Return our store of drafts in the engine's worker."""
     from rljob_runtime.vllm_plugin import drafts
@@ -114,6 +146,9 @@ def main() -> None:
 
         os.environ[DRAFTS_VARIABLE] = settings
     llm = engine(folder, settings)
+    if sys.argv[3:] == ["epochs"]:
+        print(json.dumps(epochs(llm)))
+        return
     found: dict[str, Any] = {"greedy": generate(llm, 0.0)}
     if settings != "upstream":
         found["sampled"] = generate(llm, 1.0)

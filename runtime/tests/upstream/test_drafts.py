@@ -17,6 +17,7 @@ import torch
 from rljob_runtime.contract import Drafts
 from rljob_runtime.verl_plugin import cpu_defaults
 from rljob_runtime.vllm_plugin import cpu_sampler, drafts
+from rljob_runtime.vllm_plugin.draft_store import Source
 
 PROCESS = Path(__file__).parent / "drafts_process.py"
 SECONDS = 240.0
@@ -117,21 +118,44 @@ def test_the_gate_of_the_ngram_proposer_asks_for_no_request_above_the_limit() ->
     assert asked == [[0, 1], []]
 
 
-def generated(model: Path, settings: str) -> dict[str, Any]:
+def generated(model: Path, settings: str, *how: str) -> Any:
     """Return what one engine generated."""
-    words = [sys.executable, str(PROCESS), str(model), settings]
+    words = [sys.executable, str(PROCESS), str(model), settings, *how]
     environment = {**os.environ, **cpu_defaults.ENVIRONMENT}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_drafts_save_steps_and_change_no_greedy_token(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(PROCESS), str(tmp_path), "model"], check=True, timeout=SECONDS)
-    plain = generated(tmp_path, "none")
-    always = generated(tmp_path, Drafts(1_000).to_variable())
-    tail = generated(tmp_path, Drafts(4).to_variable())
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    subprocess.run([sys.executable, str(PROCESS), str(folder), "model"], check=True, timeout=SECONDS)
+    return folder
+
+
+def accepted(counts: dict[str, Any]) -> float:
+    """Return the share of drafted tokens that were accepted."""
+    total = {word: sum(counts[f"{word}_{source}"] for source in Source) for word in ("drafted", "accepted")}
+    return float(total["accepted"] / total["drafted"])
+
+
+def test_a_second_epoch_drafts_from_the_rewarded_responses_of_the_first(model: Path) -> None:
+    always = Drafts(1_000, history_bytes=1 << 26).to_variable()
+    first, second = generated(model, always, "epochs")
+    plain = generated(model, Drafts(1_000).to_variable(), "epochs")
+    for name, epochs in (("history", (first, second)), ("no history", plain)):
+        rates = [f"{accepted(epoch):.3f} of drafted, {epoch['tokens'] / epoch['steps']:.1f} a step" for epoch in epochs]
+        print(f"{name}: tokens accepted, generated per step, in each epoch: {'; '.join(rates)}")
+    assert first["drafted_history"] == 0 < second["accepted_history"]
+    assert accepted(second) > accepted(first)
+    assert first["history_bytes"] > 0 == plain[1]["history_bytes"]
+
+
+def test_drafts_save_steps_and_change_no_greedy_token(model: Path) -> None:
+    plain = generated(model, "none")
+    always = generated(model, Drafts(1_000).to_variable())
+    tail = generated(model, Drafts(4).to_variable())
     print({name: {**run["greedy"], "tokens": 0} for name, run in {"none": plain, "all": always, "4": tail}.items()})
     for run in (always, tail):
         assert run["greedy"]["tokens"] == plain["greedy"]["tokens"]

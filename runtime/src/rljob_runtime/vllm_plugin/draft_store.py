@@ -69,15 +69,15 @@ class Batch(Protocol):
 
     @property
     def num_prompt_tokens(self) -> Any:  # noqa: ANN401 - an array
-        """[requests]"""
+        """By index: [requests]."""
 
     @property
     def num_tokens_no_spec(self) -> Any:  # noqa: ANN401 - an array
-        """[requests]: with the tokens just sampled."""
+        """By index, with the tokens just sampled: [requests]."""
 
     @property
     def token_ids_cpu(self) -> Any:  # noqa: ANN401 - an array
-        """[requests, tokens], int32."""
+        """By index, int32: [requests, tokens]."""
 
 
 class Source(enum.StrEnum):
