@@ -1,6 +1,6 @@
 """What an engine drafts from: suffix trees of running requests, of its own responses, and of rewarded ones of the past.
 
-A suffix tree (arctic-inference) answers how a text went on after its last tokens. For each running request three are
+A suffix tree (arctic-inference) answers what followed the last tokens of a text. For each running request three are
 asked, and the most probable continuation becomes the draft:
 
 - its own: the prompt and its response so far,
