@@ -31,10 +31,11 @@ BYTES_PER_TOKEN = 330
 """Memory of one token in a suffix tree: estimate_memory() of arctic-inference 0.1.1 gives 258 to 329 for texts of 8,192
 tokens at depth 24 (benchmarks/drafts.py)."""
 STORED_BYTES_PER_TOKEN = 4
-OPEN_TOKENS = 2_048
-"""Most tokens that a step inserts while drafts are made, besides those just sampled: about 4 ms at 2 µs each."""
+OPEN_TOKENS = 512
+"""Most tokens that a step inserts while drafts are made, besides those just sampled: about 1 ms, at 1 to 2 µs each
+(benchmarks/drafts.py), of a step that takes tens. 32 responses of 8,192 tokens are known after 1,000 steps."""
 CLOSED_TOKENS = 128
-"""The same while none are made: 0.3 ms of a step that takes tens."""
+"""The same while none are made."""
 CLOSED_CHUNK = 32
 """Fewest tokens of a request that are worth a call while no drafts are made."""
 SHARED_BYTES = 256 << 20
