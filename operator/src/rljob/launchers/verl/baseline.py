@@ -91,7 +91,10 @@ def _graph_mode(spec: RLJobSpec, stated: Stated) -> str | None:
     # verl falls back to piecewise graphs with decode context parallelism (vllm_async_server.py:313-319).
     split = stated.engine_value("decode_context_parallel_size")
     splits = isinstance(split, int) and split > 1
-    return "FULL_DECODE_ONLY" if _captures(spec, stated) and not splits else None
+    # Such a graph serves only batches in which every sequence has all its drafts (checks/drafts.py), and with data
+    # parallelism one rank without a graph takes it from all.
+    drafts = spec.rollout.speculative.method != "None"
+    return "FULL_DECODE_ONLY" if _captures(spec, stated) and not splits and not drafts else None
 
 
 def _gears(spec: RLJobSpec, stated: Stated) -> OverrideValue:
@@ -122,7 +125,7 @@ ROWS = (
     BaselineRow(
         f"+{VLLM}.{GRAPH_MODE}",
         _graph_mode,
-        "graphs are captured, without decode context parallelism",
+        "graphs are captured, without decode context parallelism and speculative decoding",
         "with verl's FULL_AND_PIECEWISE, vllm-ascend switches off npugraph_ex and its fusions",
         "vllm-ascend 0.23.0, platform.py:599-629; verl 0.9.1, vllm_async_server.py:310",
         GRAPH_MODE,

@@ -82,6 +82,7 @@ def test_without_graphs_there_is_nothing_to_choose(change: Json) -> None:
         # Text replaces everything below its key.
         (override(compilation_config='{"level": 3}'), MODE),
         (override(decode_context_parallel_size=2), MODE),
+        ({"rollout": {"speculative": {"method": "NGram"}}}, MODE),
         ({"rollout": {"captureSizes": [8]}}, SIZES),
         (override(compilation_config__cudagraph_capture_sizes=[8]), SIZES),
         (override(cudagraph_capture_sizes=[8]), SIZES),
