@@ -1,7 +1,8 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer on CPUs, and print each step: `FOLDER JSON`.
 
-The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations` and `environment`. A process of
-its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next run.
+The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, `drafts` and `environment`. A
+process of its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next
+run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime import claims
-from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Optimizations, Phase, Platform, Progress
+from rljob_runtime.contract import CONTRACT_VERSION, Drafts, JobConfig, Optimizations, Phase, Platform, Progress
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.spool import Spool
 from rljob_runtime.trainer import Setup
@@ -113,6 +114,7 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         overrides=overrides,
         checkpoint_path=str(folder / name / "checkpoints"),
         optimizations=Optimizations(**wish.get("optimizations", {})),
+        drafts=Drafts(**wish["drafts"]) if "drafts" in wish else None,
     )
 
 
