@@ -1,4 +1,4 @@
-"""Drafts in verl's rollout on CPUs: the trainer agrees with what was sampled, and an epoch drafts from the one before."""
+"""Drafts in verl's rollout on CPUs: the trainer agrees with what was sampled, and a second epoch uses the first."""
 
 from __future__ import annotations
 
