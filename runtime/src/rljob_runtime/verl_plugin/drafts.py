@@ -22,6 +22,8 @@ RESPONSES_PER_PROMPT = 4
 """Kept of a step. A group has 8 to 64, and each costs the engine's memory and the time to insert it."""
 PROMPT_TOKENS = 64
 """Kept of a prompt's end, by which a response's first tokens are found; no tree is deeper."""
+STEP_BYTES = 1 << 30
+"""Most that is sent to an engine after a step: 8,000 responses of 32,768 tokens."""
 SECONDS = 120.0
 """For all engines to take in the responses."""
 FIELDS = ["prompts", "responses", "rm_scores"]
@@ -52,7 +54,7 @@ class DraftExchange:
     def _exchange(self, servers: Sequence[Any], batch: KVBatchMeta) -> list[Mapping[str, int]]:
         import ray
 
-        bound = 0 if self._drafts is None else self._drafts.history_bytes // 2
+        bound = 0 if self._drafts is None else min(self._drafts.history_bytes // 2, STEP_BYTES)
         records = ray.put(list(records_of(*read(batch), bound)) if bound else [])
         answers = ray.get([server.exchange_drafts.remote(records) for server in servers], timeout=SECONDS)
         return [answer for answer in answers if answer]

@@ -49,7 +49,8 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
     async def exchange_drafts(self, records: Sequence[tuple[bytes, bytes]]) -> dict[str, int]:
         """Give responses of the last step to the engine's workers, which draft from them; return a worker's counts."""
         answers: list[dict[str, int]] = await self.engine.collective_rpc(EXCHANGE, args=(records,))
-        return answers[0]
+        # Ranks of a tensor group draft alike; stages of a pipeline before the last do not draft.
+        return next((answer for answer in answers if answer), {})
 
     async def _until_the_engine_has_them(self) -> None:
         deadline = time.monotonic() + vllm_async_server._GATE_BARRIER_TIMEOUT_S  # noqa: SLF001 - verl's own bound
