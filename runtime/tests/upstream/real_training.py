@@ -1,8 +1,8 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer on CPUs, and print each step: `FOLDER JSON`.
 
-The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, `drafts` and `environment`. A
-process of its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next
-run.
+The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, `drafts`, `environment` and
+`spread`, the standard deviation of the model's weights: the larger, the more certain are its tokens. A process of its
+own, because verl chooses its platform when it is imported. The folder keeps model and data for the next run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TEMPLATE = (
 )
 
 
-def write_inputs(folder: Path) -> None:
+def write_inputs(folder: Path, spread: float) -> None:
     """Write a model with random weights, a tokenizer of bytes, prompts and a reward function."""
     import pandas as pd
     import torch
@@ -58,7 +58,7 @@ def write_inputs(folder: Path) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512}
     ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
-    config = Qwen2Config(vocab_size=len(vocabulary), **sizes, **heads, **ends)
+    config = Qwen2Config(vocab_size=len(vocabulary), initializer_range=spread, **sizes, **heads, **ends)
     Qwen2ForCausalLM(config).save_pretrained(folder / "model")
     rows = [
         {
@@ -122,7 +122,7 @@ def main() -> None:
     """Run it, and print the records of its steps and its notes as JSON."""
     folder, wish = Path(sys.argv[1]).absolute(), json.loads(sys.argv[2])
     if not (folder / "reward.py").exists():
-        write_inputs(folder)
+        write_inputs(folder, float(wish.get("spread", 0.02)))
     job = job_of(folder, wish)
     own = folder / job.cluster_name
     spool, scratch = Spool(own / "spool"), own / "scratch"

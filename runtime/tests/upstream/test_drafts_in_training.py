@@ -15,6 +15,8 @@ from rljob_runtime.verl_plugin import cpu_defaults
 SECONDS = 280.0
 HERE = Path(__file__).parent
 STEPS, STEPS_OF_AN_EPOCH = 6, 4
+SPREAD = 0.3
+"""Of the weights: drafts are accepted only where the model is rather certain of its tokens."""
 DIFFERENCE = "training/log_probs_difference_mean"
 SUFFIX = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
 LENGTHS = {
@@ -34,7 +36,7 @@ def train(folder: Path, name: str, **wish: Any) -> list[dict[str, float]]:
     environment = {**os.environ, **cpu_defaults.ENVIRONMENT, "VERL_USE_EXTERNAL_MODULES": "log_prob_difference"}
     environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     words = [sys.executable, str(HERE / "real_training.py"), str(folder)]
-    words.append(json.dumps({"name": name, "steps": STEPS, **wish}))
+    words.append(json.dumps({"name": name, "steps": STEPS, "spread": SPREAD, **wish}))
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "drafts have no history" not in done.stderr
