@@ -175,6 +175,30 @@ ROWS = (
     ),
     KeyRow("rollout/spec_accept_length", "rljob_speculative_accepted_tokens", "Tokens accepted per check.", "tokens"),
     KeyRow(
+        "rollout/draft_tokens/{source}",
+        "rljob_draft_tokens",
+        "Tokens of the step's drafts that engines checked, by source (own, shared, history).",
+        "tokens",
+    ),
+    KeyRow(
+        "rollout/draft_tokens_accepted/{source}",
+        "rljob_draft_accepted_tokens",
+        "Tokens of the step's drafts that engines accepted, by source.",
+        "tokens",
+    ),
+    KeyRow(
+        "rollout/draft_steps_ratio",
+        "rljob_draft_steps_ratio",
+        "Share of an engine's steps in which it drafted, because few enough sequences were running.",
+        "ratio",
+    ),
+    KeyRow(
+        "rollout/draft_history_bytes",
+        "rljob_draft_history_bytes",
+        "Memory of an engine for responses of earlier steps.",
+        "bytes",
+    ),
+    KeyRow(
         "rollout/moe/{figure}/layer_{layer}",
         "rljob_expert_load_violation",
         "Load of an expert / mean load - 1, by layer: of the most (max_vio) and the least loaded expert (min_vio), and "

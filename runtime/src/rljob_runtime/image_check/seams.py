@@ -152,6 +152,16 @@ _BY_RAY = Use(
 _ENGINE = Use("vllm_plugin", "vLLM's engine fails")
 _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
 
+_DRAFTS = Use("vllm_plugin.drafts", "vLLM's engine fails if the job drafts tokens", Verdict.DEGRADED, Verdict.DEGRADED)
+_EXCHANGE = Use("verl_plugin.drafts", "drafts have neither history nor metrics", Verdict.DEGRADED, Verdict.DEGRADED)
+_SAMPLER = Use(
+    "vllm_plugin.cpu_sampler",
+    "vLLM's engine fails on CPUs if the job drafts tokens",
+    Verdict.DEGRADED,
+    Verdict.DEGRADED,
+    Platform.CPU,
+)
+
 _V1 = "verl.trainer.ppo.v1"
 _VLLM_SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 _LOADER = "torchdata.stateful_dataloader"
@@ -425,6 +435,36 @@ _VLLM = (
     *_ENGINE.of("vllm.platforms", "current_platform"),
     *_ENGINE.of("vllm.platforms.interface", "Platform.is_cpu: self"),
     *_ENGINE_BINDING.of("vllm.v1.worker.worker_base", "WorkerWrapperBase", "WorkerWrapperBase.init_device: self"),
+    *_DRAFTS.of(
+        "vllm.v1.spec_decode.suffix_decoding",
+        "SuffixDecodingProposer",
+        "SuffixDecodingProposer.__init__: self vllm_config",
+        "SuffixDecodingProposer.propose: self input_batch sampled_token_ids slot_mappings",
+    ),
+    *_DRAFTS.of(
+        "vllm.v1.spec_decode.ngram_proposer",
+        "NgramProposer",
+        "NgramProposer.batch_propose: self num_requests valid_ngram_requests num_tokens_no_spec token_ids_cpu",
+    ),
+    *_DRAFTS.of("vllm.v1.worker.worker_base", "WorkerWrapperBase.worker"),
+    *_EXCHANGE.of("vllm.v1.engine.async_llm", "AsyncLLM.collective_rpc: self method timeout args kwargs"),
+    *_EXCHANGE.of("verl.workers.rollout.llm_server", "LLMServerManager.server_handles"),
+    *_DRAFTS.of(
+        "vllm.v1.worker.gpu_input_batch",
+        "InputBatch.req_ids",
+        "InputBatch.req_id_to_index",
+        "InputBatch.num_prompt_tokens",
+        "InputBatch.num_tokens_no_spec",
+        "InputBatch.token_ids_cpu",
+    ),
+    *_SAMPLER.of(
+        "vllm.utils.cpu_triton_utils",
+        "expand_kernel",
+        "sample_recovered_tokens_kernel",
+        "_expand_kernel_impl: output input_val cu_num_tokens replace_from replace_to MAX_NUM_TOKENS",
+        "_sample_recovered_tokens_kernel_impl: output_token_ids cu_num_draft_tokens draft_token_ids draft_probs "
+        "target_probs inv_q vocab_size BLOCK_SIZE NO_DRAFT_PROBS",
+    ),
     *_FREEZE.of("vllm.v1.worker.worker_base", "WorkerWrapperBase.init_worker: self all_kwargs"),
     *_FREEZE_ON_CPU.of("vllm.v1.worker.cpu_worker", "CPUWorker.compile_or_warm_up_model: self"),
     *_FREEZE_ON_NPU.of("vllm_ascend.worker.worker", "NPUWorker.compile_or_warm_up_model: self"),

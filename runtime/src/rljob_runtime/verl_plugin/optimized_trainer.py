@@ -12,6 +12,7 @@ from rljob_runtime.verl_plugin import batch_balance, late_client, late_router, o
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+    from tensordict import TensorDict
     from verl.trainer.ppo.v1.replay_buffer import KVBatchMeta
     from verl.workers.rollout.llm_server import LLMServerClient
 
@@ -49,6 +50,12 @@ class OptimizedTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no ty
             late_router.register(late_router.limits_of(self.config.actor_rollout_ref.rollout, self._most_requests()))
         if self._run.job.optimizations.length_aware_order and self.steps_per_epoch > 0:
             self.train_dataloader = ordered_loader.ordered(self.train_dataloader, self.config, self._run.note)
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        batch = super()._fetch_one_gen_batch()
+        if isinstance(self.train_dataloader, ordered_loader.OrderedLoader):
+            self.train_dataloader.take_rows(batch)
+        return batch
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()

@@ -28,8 +28,8 @@ from rljob_runtime.step_metrics import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
 from rljob_runtime.verl_plugin import (
     cpu_defaults,
+    drafts,
     fenced_save,
-    ordered_loader,
     overlong,
     remax_baselines,
     replica,
@@ -90,6 +90,7 @@ class RLJobTrainer(OptimizedTrainer):
         self._window = RolloutWindow()
         self._discarded = DiscardedTokens()
         self._calls = ControlCalls()
+        self._drafts = drafts.DraftExchange(self._run.job.drafts)
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
         self._lossy = False
@@ -284,12 +285,6 @@ class RLJobTrainer(OptimizedTrainer):
         finally:
             self.train_dataloader = dataloader
 
-    def _fetch_one_gen_batch(self) -> TensorDict:
-        batch = super()._fetch_one_gen_batch()
-        if isinstance(self.train_dataloader, ordered_loader.OrderedLoader):
-            self.train_dataloader.take_rows(batch)
-        return batch
-
     # Saving.
 
     def _sleep(self) -> None:
@@ -419,6 +414,7 @@ class RLJobTrainer(OptimizedTrainer):
     ) -> None:
         """Add our metrics to verl's and record the step. verl's own loggers run right after this."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        metrics.update(self._drafts.after_step(self.llm_server_manager.server_handles, batch))
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
         metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers) | self._calls.take())
         recorded = numbers(metrics)
