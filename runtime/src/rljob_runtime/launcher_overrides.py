@@ -77,6 +77,10 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
         # Two storage units per node hold the batch. verl's default of eight does not fit a small cluster, which then
         # hangs (verl#7656).
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(2, 2 * job.nodes),
+        # verl's eight of each, placed node by node, leave the CPUs of further nodes without any
+        # (experimental/agent_loop/agent_loop.py:1208-1220, experimental/reward_loop/reward_loop.py:324-341).
+        "actor_rollout_ref.rollout.agent.num_workers": max(8, job.nodes),
+        "reward.num_workers": max(8, job.nodes),
         # verl logs and drops the exceptions of a rollout; ours also reports the first one.
         AGENT_LOOP_MANAGER: "rljob_runtime.verl_plugin.agent_loop.RLJobAgentLoopManager",
         # On a port that it chooses; the exporter forwards the metrics.

@@ -98,6 +98,7 @@ _OWN_LOSS = Use(
 _BASELINES = Use("verl_plugin.trainer", "the first step of a job with algorithm ReMax fails", Verdict.DEGRADED)
 _COUNT = Use("verl_plugin.start_stages", "the trainer fails when it starts ranks and replicas")
 _DISCARDED = Use("verl_plugin.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED)
+_BALANCE = Use("verl_plugin.batch_balance", "the trainer fails when it orders the batch of a step")
 _CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration and fails")
 _LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
 _RUNNER = Use("verl_plugin.task_runner", "the launcher cannot place the trainer on the head")
@@ -166,6 +167,7 @@ _TRAINER = (
             "_save_checkpoint: self",
             "_shutdown_dump_executor: self",
             "_submit_batch_to_rollout: self batch",
+            "_balance_batch: self batch metrics logging_prefix keep_minibatch",
             "_validate: self",
             "on_init_end: self",
             "on_train_begin: self",
@@ -195,6 +197,7 @@ _TRAINER = (
             "total_training_steps",
             "train_dataloader",
             "train_dataset",
+            "use_critic",
             "val_dataset",
         )
         for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
@@ -252,6 +255,11 @@ _LOSS = (
     *_ON_POLICY.of("verl.workers.utils.losses", "ppo_loss: config model_output data dp_group"),
     *_ON_POLICY.of("verl.workers.utils.padding", "response_from_nested: tensor response_mask"),
     *_OWN_LOSS.of("verl.workers.engine_workers", "ActorRolloutRefWorker.set_loss_fn: self loss_fn"),
+)
+_BALANCE_SEAMS = (
+    *_BALANCE.of("verl.utils.seqlen_balancing", "calculate_workload: seqlen_list"),
+    *_BALANCE.of("verl.single_controller.base.worker_group", "WorkerGroup._dispatch_info"),
+    *_BALANCE.of("transfer_queue", "KVBatchMeta.reorder: self indexes"),
 )
 _LAUNCHER = (
     *_LAUNCH.of("verl", "__version__", "_plugins_policy"),
@@ -390,4 +398,4 @@ _VLLM = (
         "SpinCondition.__init__: self is_reader context notify_address busy_loop_s",
     ),
 )
-TABLE = (*_LAUNCHER, *_TRAINER, *_LOSS, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)
+TABLE = (*_LAUNCHER, *_TRAINER, *_LOSS, *_BALANCE_SEAMS, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)

@@ -27,6 +27,7 @@ from rljob_runtime.launcher_overrides import TRAINER_NAME
 from rljob_runtime.step_metrics import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
 from rljob_runtime.verl_plugin import (
+    batch_balance,
     cpu_defaults,
     fenced_save,
     on_policy,
@@ -370,6 +371,24 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._discarded.add(batch.tags)
         tq.kv_clear(keys=batch.keys, partition_id="val")
         self._baseline_of.clear()
+
+    # The order of a batch; see batch_balance.py.
+
+    def _balance_batch(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        logging_prefix: str = "global_seqlen",
+        keep_minibatch: bool = False,  # noqa: FBT001, FBT002 - verl's
+    ) -> KVBatchMeta:
+        batch = super()._balance_batch(batch, metrics, logging_prefix, keep_minibatch)
+        ranks = max(self.actor_rollout_wg._dispatch_info[batch_balance.ACTOR]) + 1  # noqa: SLF001
+        sizes = batch_balance.mini_batches(self.config, self.global_steps, has_critic=self.use_critic)
+        if self._run.job.optimizations.batch_balance and not keep_minibatch:
+            batch_balance.balance(batch, ranks, sizes, metrics, logging_prefix)
+        if batch_balance.ACTOR in sizes:
+            metrics.update(batch_balance.figures(batch, ranks, sizes[batch_balance.ACTOR]))
+        return batch
 
     # Metrics.
 

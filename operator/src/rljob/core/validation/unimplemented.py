@@ -28,7 +28,6 @@ TABLE: tuple[Unimplemented, ...] = (
     *(
         Unimplemented(f"optimizations.{name}", "the runtime does not support it yet; see status.resolved.decisions")
         for name in (
-            "batchBalance",
             "loadBalancer",
             "promptOrder",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.launcher import ClassDefault
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.launchers.job_config import ENTRYPOINT
@@ -27,6 +28,7 @@ from rljob.launchers.verl.checks import (
     upstream,
 )
 from rljob.launchers.verl.decisions import QUESTIONS
+from rljob.launchers.verl.effective import baseline_of
 from rljob.launchers.verl.job import job_config
 from rljob.launchers.verl.memory import memory_plan
 from rljob.launchers.verl.versions import VERSIONS
@@ -104,6 +106,10 @@ class VerlLauncher:
         """Return nothing: it is what others are compared with."""
         del spec
         return ()
+
+    def class_defaults(self, spec: RLJobSpec) -> tuple[ClassDefault, ...]:
+        """Return the rows of the class's baseline that apply."""
+        return tuple(ClassDefault(row.key, value, row.why) for row, value in baseline_of(spec))
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return the memory that each phase of a step takes of a die."""

@@ -11,6 +11,8 @@ from rljob.render.names import JobIdentity
 ATLAS: Json = {"accelerator": {"class": "atlas-a2"}}
 IDENTITY = JobIdentity("team-a", "sums", "uid-1")
 RUNTIME: Json = {"runtime": {"runtimeClassName": "npu"}}
+ONE_RANK = group({"devicesPerNode": 1})
+SHUFFLED: Json = {"verl": {"overrides": {"actor_rollout_ref.actor.shuffle": True}}}
 SAVES: Json = {"checkpoint": {"path": "/ckpt", "everySteps": 5}}
 DISCARDS: Json = {"optimizations": {"sleepLevel": 2}}
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -69,7 +71,17 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("optimizations.loadBalancer", (), "RequestCount", "cannot hold requests back yet"),
         ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "LateBinding"}},), "RequestCount", "yet"),
         ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "RequestCount"}},), "RequestCount", "set"),
-        ("optimizations.batchBalance", (), "Disabled", "only the whole step yet"),
+        ("optimizations.batchBalance", (ONE_RANK,), "Disabled", "one data-parallel rank"),
+        ("optimizations.batchBalance", (), "Enabled", "2 data-parallel ranks wait for the slowest at the up"),
+        (
+            "optimizations.batchBalance",
+            ({"trainer": {"miniBatchSize": 8}},),
+            "Enabled",
+            "each of the updates, 4",
+        ),
+        ("optimizations.batchBalance", (SHUFFLED,), "Disabled", "draws its mini-batches at random"),
+        ("optimizations.batchBalance", ({"optimizations": {"batchBalance": "Enabled"}},), "Enabled", "set in"),
+        ("optimizations.batchBalance", ({"trainer": {"mode": "Evaluate"}},), "Disabled", "trains nothing"),
         ("optimizations.batchBalance", ({"optimizations": {"batchBalance": "Disabled"}},), "Disabled", "set in"),
         ("optimizations.sleepLevel", (), "1", "host memory"),
         ("optimizations.sleepLevel", (DISCARDS,), "1", "do not sleep on class cpu"),
