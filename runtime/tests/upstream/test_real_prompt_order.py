@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -40,10 +41,14 @@ class Run:
         return [max(lengths) for lengths in self.tokens]
 
 
+def trace() -> Any:
+    """Return the module with the given lengths, which imports verl."""
+    return importlib.import_module("length_trace")
+
+
 def train(folder: Path, name: str, steps: int, **wish: Any) -> Run:
     """Train and return what was seen."""
-    import length_trace  # type: ignore[import-not-found,unused-ignore] # beside this file
-
+    length_trace = trace()
     record = folder / f"{name}.jsonl"
     environment = {**os.environ, **cpu_defaults.ENVIRONMENT, length_trace.RECORD: str(record)}
     environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -87,8 +92,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_second_epoch_beside_verls_order_and_a_resume_within_it(folder: Path) -> None:
-    import length_trace  # type: ignore[import-not-found,unused-ignore] # beside this file
-
+    length_trace = trace()
     epoch = length_trace.STEPS_OF_AN_EPOCH
     ordered: dict[str, Any] = {"optimizations": {"length_aware_order": True}}
     plain = train(folder, "plain", 2 * epoch)
