@@ -165,7 +165,8 @@ def test_drafts_save_steps_and_change_no_greedy_token(model: Path) -> None:
     plain = generated(model, "none")
     always = generated(model, Drafts(1_000).to_variable())
     tail = generated(model, Drafts(4).to_variable())
-    print({name: {**run["greedy"], "tokens": 0} for name, run in {"none": plain, "all": always, "4": tail}.items()})
+    for name, run in {"no drafts": plain, "drafts": always, "drafts for four sequences or fewer": tail}.items():
+        print(f"{name}: {run['greedy']['steps']} steps greedily, {run['sampled']['steps']} by sampling")
     for run in (always, tail):
         assert run["greedy"]["tokens"] == plain["greedy"]["tokens"]
         assert run["sampled"]["difference"] <= SAME_PASS
