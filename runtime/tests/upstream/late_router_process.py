@@ -7,6 +7,7 @@ are not answered. `late_binding_process` has real ones.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from rljob_runtime.verl_plugin import late_router
 from rljob_runtime.verl_plugin.late_binding import Limits
 from rljob_runtime.verl_plugin.late_client import LengthClient
 
-REQUESTS, GROUP = 10_000, 8
+GROUP = 8
 SEQUENCES = 8
 SECONDS = 120.0
 """Most that a scenario takes."""
@@ -68,7 +69,7 @@ class Scene:
         return asyncio.create_task(self.client.generate(name, prompt_ids=[prompt], sampling_params=sampling))
 
     async def until(self, **wanted: int) -> None:
-        """Wait until the router has so many requests under way, or that wait."""
+        """Wait until so many requests wait in the router, or are under way."""
         while True:
             status = await self.router.get_status.remote()
             if all(status[name] == count for name, count in wanted.items()):
@@ -81,8 +82,8 @@ class Scene:
             await replica.answer.remote()
 
 
-async def many(limit: int) -> dict[str, int]:
-    """Return how many requests were answered, and the most that a replica had; so many may wait."""
+async def many(requests: int, limit: int) -> dict[str, int]:
+    """Return how many requests were answered, and the most that a replica had; so many of them may wait."""
     router = late_router.actor_class(Limits(SEQUENCES, 1, limit)).remote({"a": 1, "b": 2}, {})
     load, most = {"a": 0, "b": 0}, 0
 
@@ -95,7 +96,7 @@ async def many(limit: int) -> dict[str, int]:
         load[server] -= 1
         router.release_server.remote(server, str(number), 1 + number % 97)
 
-    answered = await asyncio.gather(*(request(number) for number in range(REQUESTS)))
+    answered = await asyncio.gather(*(request(number) for number in range(requests)))
     return {"answered": len(answered), "most": most}
 
 
@@ -103,9 +104,9 @@ async def abandoned() -> dict[str, Any]:
     """Return how requests end that wait when the rollout is abandoned, and one of the next rollout."""
     scene = Scene()
     sent = [scene.send(f"request-{number}") for number in range(9)]
-    await scene.until(total_inflight=9)
+    await scene.until(waiting=3)
     ended = await scene.router.end_waiting.remote()
-    early = [await task for task in sent if task in (await asyncio.wait(sent, timeout=2))[0]]
+    early = await asyncio.gather(*itertools.islice(asyncio.as_completed(sent), ended))
     late = await scene.send("late")
     await scene.answer()
     rest = await asyncio.gather(*sent)
@@ -125,7 +126,7 @@ async def lost() -> dict[str, Any]:
     """Return how requests end when one of two replicas dies."""
     scene = Scene()
     sent = [scene.send(f"request-{number}") for number in range(20)]
-    await scene.until(total_inflight=20)
+    await scene.until(waiting=14)
     given = (await scene.router.get_status.remote())["servers"]["a"]
     ray.kill(scene.replicas.pop("a"))
     await scene.answer()
@@ -143,7 +144,7 @@ async def failed_and_cancelled() -> dict[str, Any]:
     """Return how requests end of which some fail or are cancelled while they wait or run."""
     scene = Scene()
     sent = [scene.send(f"request-{number}", fails=number == 0) for number in range(12)]
-    await scene.until(total_inflight=12)
+    await scene.until(waiting=6)
     sent[1].cancel()  # runs
     sent[11].cancel()  # waits
     await scene.answer()
@@ -160,8 +161,8 @@ async def scenes() -> dict[str, Any]:
     """Return what was seen of all."""
     found: dict[str, Any] = {}
     for name, scene in {
-        "many": many(REQUESTS),
-        "too many": many(1_000),
+        "many": many(10_000, 10_000),
+        "too many": many(3_000, 300),
         "abandoned": abandoned(),
         "lost": lost(),
         "failed and cancelled": failed_and_cancelled(),

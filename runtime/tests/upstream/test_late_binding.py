@@ -80,20 +80,19 @@ def test_ten_thousand_requests_that_wait_do_not_block_the_actor() -> None:
 
 
 def test_more_than_may_wait_do_not_block_it_either() -> None:
-    assert endings()["too many"]["answered"] == 10_000
+    assert endings()["too many"]["answered"] == 3_000
 
 
 def test_an_abandoned_rollout_ends_at_once_what_waits_and_what_comes_late() -> None:
     found = endings()["abandoned"]
-    assert found["ended"] == len(found["early"]) == 9 - found["completed"] > 0
-    assert found["early"] == [["aborted", 0]] * found["ended"]
+    assert (found["ended"], found["completed"]) == (3, 6)
+    assert found["early"] == [["aborted", 0]] * 3
     assert (found["late"], found["next"]) == ("aborted", "completed")
 
 
 def test_a_replica_that_dies_takes_only_its_own_requests_along() -> None:
     found = endings()["lost"]
-    assert found["failed"] == found["given"] > 0
-    assert (found["completed"], found["left"]) == (20 - found["given"], ["b"])
+    assert (found["given"], found["failed"], found["completed"], found["left"]) == (3, 3, 17, ["b"])
 
 
 def test_requests_that_fail_or_are_cancelled_leave_their_room() -> None:
