@@ -85,6 +85,10 @@ install: venv ## install or upgrade the operator in the running local cluster, f
 test-image: venv ## test upstream's seams and local runs in the runtime image, on the running local cluster
 	@$(PY) -m scripts.in_image seams local
 
+.PHONY: planners
+planners: venv ## compare planners with the algorithms of others, in the runtime image on the running local cluster (3 minutes)
+	@$(PY) -m scripts.in_image planners
+
 .PHONY: tap-cost
 tap-cost: venv ## measure what the runtime's hooks cost a run, in the runtime image on the running local cluster (12 minutes)
 	@$(PY) -m scripts.in_image tap-cost

@@ -33,7 +33,8 @@ IMAGE = "rljob.local/runtime:cpu"
 BUILD = ROOT / "build" / "in-image"
 ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
-TOOLS, WHEELS, JOBS, MEGATRON = Path("tools"), Path("wheels"), Path("jobs"), Path("megatron")
+TOOLS, WHEELS, JOBS = Path("tools"), Path("wheels"), Path("jobs")
+MEGATRON, VLLM_ASCEND = Path("megatron"), Path("vllm-ascend")
 """Folders created for a suite: pytest; the two wheels of this repository, installed; job.json of every example, because
 the operator's code is not in the image; Megatron-Core, which is not in it either, and which only the tests that ask it
 import."""
@@ -83,13 +84,25 @@ SUITES = {
     "seams": Suite(
         ROOT / "runtime/tests/upstream",
         seconds=1140,  # 14 minutes beside other stages on two cores; the stage has 20.
-        mounts={"jobs": JOBS, "conditions": ROOT / "scripts/upstream_conditions", "megatron": MEGATRON},
+        mounts={
+            "jobs": JOBS,
+            "conditions": ROOT / "scripts/upstream_conditions",
+            "megatron": MEGATRON,
+            "vllm-ascend": VLLM_ASCEND,
+        },
     ),
     "local": Suite(
         ROOT / "tests/local",
         seconds=1200,
         mounts={"examples": ROOT / "examples"},
         shared_memory="2Gi",
+    ),
+    "planners": Suite(
+        ROOT / "benchmarks",
+        seconds=600,
+        mounts={"megatron": MEGATRON},
+        command=("sh", "-c", "PYTHONPATH=$PYTHONPATH:/megatron exec python -m benchmarks.planners"),
+        mounted_at="/repository/benchmarks",
     ),
     "tap-cost": Suite(
         ROOT / "benchmarks",
@@ -114,7 +127,8 @@ def pod(suite: Suite) -> Manifest:
     """Return the pod that runs a suite."""
     mounts = {"tools": TOOLS, "wheels": WHEELS, **suite.mounts}
     folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "RLJOB_CONDITIONS": "/conditions"}
-    folders |= {"RLJOB_MEGATRON": "/megatron", "PYTHONPATH": "/tools:/wheels:/repository"}
+    folders |= {"RLJOB_MEGATRON": "/megatron", "RLJOB_VLLM_ASCEND": "/vllm-ascend"}
+    folders |= {"PYTHONPATH": "/tools:/wheels:/repository"}
     environment = {"RLJOB_IN_IMAGE": "1", **folders}
     places = {"own": (suite.folder, suite.mounted_at)}
     places |= {name: (suite.made / path, f"/{name}") for name, path in mounts.items()}
@@ -153,8 +167,9 @@ def install_tools(made: Path) -> None:
     """Install the locked pytest and the wheels, as users get them, into separate folders."""
     install = (str(ROOT / ".venv/bin/uv"), "pip", "install", "--quiet", "--target")
     capture((*install, str(made / TOOLS), "-c", "requirements/dev.txt", "pytest"), seconds=120)
-    megatron = ("--no-deps", "--require-hashes", "-r", "requirements/seams.txt")
-    capture((*install, str(made / MEGATRON), *megatron), seconds=120)
+    for folder, lock in ((MEGATRON, "seams"), (VLLM_ASCEND, "seams-ascend")):
+        locked = ("--no-deps", "--require-hashes", "-r", f"requirements/{lock}.txt")
+        capture((*install, str(made / folder), *locked), seconds=120)
     built = map(str, wheels.build(made))
     capture((*install, str(made / WHEELS), "--no-deps", "--reinstall", *built), seconds=120)
 

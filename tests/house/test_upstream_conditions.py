@@ -26,7 +26,7 @@ REFUSING = {
     for rule in rules
 }
 WARNING = {rule.name: rule.source for rules in (training.DOUBTFUL, megatron.MINDSPEED) for rule in rules}
-OTHER_PACKAGES = ("vllm/",)
+OTHER_PACKAGES = ("vllm/", "megatron/core/pipeline_parallel/")
 """Sources of rules that no table covers."""
 MODULE = '''
 """A module."""

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCKS = {
     "verl": ("runtime-ascend-aarch64", "runtime-ascend-x86_64"),
     "Ray": ("runtime-ascend-aarch64", "runtime-ascend-x86_64", "runtime-contract", "runtime-cpu"),
-    "vllm-ascend": ("runtime-ascend-aarch64", "runtime-ascend-x86_64"),
+    "vllm-ascend": ("runtime-ascend-aarch64", "runtime-ascend-x86_64", "seams-ascend"),
     "torch-npu": ("runtime-ascend-aarch64", "runtime-ascend-x86_64"),
     "vLLM": ("runtime-ascend-vllm",),
 }

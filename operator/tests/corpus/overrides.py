@@ -155,6 +155,11 @@ HARM = {
         f"spec.verl.overrides[{VLLM}.additional_config.eplb_config.dynamic_eplb]",
         "EPLB moves experts, and the next weight update would load the wrong ones",
     ),
+    "experts whose moves are recorded": Bad(
+        key(f"{VLLM}.additional_config.eplb_config.expert_map_record_path", "/maps/map.json"),
+        f"spec.verl.overrides[{VLLM}.additional_config.eplb_config.expert_map_record_path]",
+        "EPLB moves experts, and the next weight update would load the wrong ones",
+    ),
     "experts that move by a variable": Bad(
         template({"env": [{"name": "DYNAMIC_EPLB", "value": "true"}]}),
         "spec.workerGroups[0].template.env[0]",

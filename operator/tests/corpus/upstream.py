@@ -105,6 +105,7 @@ DYNAMIC = f"{ROLLOUT}.log_prob_use_dynamic_bsz"
 BUFFER, RESPONSE = "+reward.reward_kwargs.overlong_buffer_cfg", "+reward.reward_kwargs.max_resp_len"
 REPLAY, BYPASS = f"{ACTOR}.megatron.router_replay.mode", "algorithm.rollout_correction.bypass_mode"
 MANAGER = "reward.reward_manager"
+CONTEXTS = "dynamic_context_parallel"
 POOL = {"reward.reward_model.enable_resource_pool": True}
 POOLED = {
     "reward.reward_model.nnodes": 1,
@@ -146,7 +147,11 @@ TRAINING = {
         for name in ("main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
     },
     "megatron-bridge": _case(f"{ACTOR}.megatron.use_mbridge", False, "through Megatron-Bridge only", MEGATRON),
-    "dynamic-context": _case(f"{ACTOR}.megatron.dynamic_context_parallel", True, "0.16.1 does not have", MEGATRON),
+    "dynamic-context": _case(f"{ACTOR}.megatron.{CONTEXTS}", True, "contains NVIDIA/Megatron-LM#5154", MEGATRON),
+    "dynamic-context-reference": _case(
+        f"{REF}.megatron.{CONTEXTS}", True, "set spec.trainer.parallelism.context so", MEGATRON, KL
+    ),
+    "dynamic-context-critic": _case(f"critic.megatron.{CONTEXTS}", True, "up to 0.16.1", MEGATRON, PPO),
     "quantization": _case(f"{ROLLOUT}.quantization", "awq", "awq is not supported by verl 0.9.1"),
 }
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -157,6 +162,7 @@ TRANSFORMERS = {
         "recompute_modules", ["mlp", "all"], "names a module that Megatron", recompute_granularity="selective"
     ),
     "recompute-distributed": _config("distribute_saved_activations", True, "already shared by", TENSOR, **FULL),
+    "hybrid-context": _config("hybrid_context_parallel", True, "in which verl has micro-batches"),
     "offload-pipeline": _config("cpu_offloading", True, "only without pipeline stages", STAGES),
     "offload-recompute": _config("cpu_offloading", True, "either offloads activations or", **FULL),
     "dispatcher-allgather": _config("moe_token_dispatcher_type", "allgather", "use alltoall"),
@@ -295,10 +301,13 @@ PASSES: dict[str, Json] = {
         for name in ("main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
     },
     "megatron-bridge": sets({f"{ACTOR}.megatron.use_mbridge": True}, MEGATRON),
-    "dynamic-context": sets({f"{ACTOR}.megatron.dynamic_context_parallel": False}, MEGATRON),
+    "dynamic-context": sets({f"{ACTOR}.megatron.{CONTEXTS}": False}, MEGATRON, KL),
+    "dynamic-context-reference": sets({f"{REF}.megatron.{CONTEXTS}": True}, MEGATRON),
+    "dynamic-context-critic": sets({f"critic.megatron.{CONTEXTS}": True}, MEGATRON),
     "quantization": key(f"{ROLLOUT}.quantization", "fp8"),
     "recompute-modules": sets(config(recompute_granularity="selective", recompute_modules=["moe"]), MEGATRON),
     "recompute-distributed": sets(config(distribute_saved_activations=True, **FULL), MEGATRON),
+    "hybrid-context": sets(config(hybrid_context_parallel=False), MEGATRON),
     "offload-pipeline": sets(config(cpu_offloading=True), MEGATRON),
     "offload-recompute": sets(config(cpu_offloading=False, **FULL), MEGATRON),
     "dispatcher-allgather": sets(config(moe_token_dispatcher_type="allgather", variable_seq_lengths=False), MEGATRON),

@@ -91,7 +91,9 @@ SHOWN = 40
 """Characters of a value that a message shows."""
 NZ_NAMES = frozenset({"enable_nz", "enable_weight_nz_layout", "weight_nz_mode"})
 NZ_VARIABLES = frozenset({"VLLM_ASCEND_ENABLE_NZ"})
-EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "VLLM_ENABLE_EPLB"})
+EPLB_NAMES = frozenset({"dynamic_eplb", "enable_eplb", "expert_map_record_path"})
+"""The last one switches dynamic EPLB on (vllm-ascend 0.23.0, vllm_ascend/ascend_config.py:873)."""
+EPLB_VARIABLES = frozenset({"DYNAMIC_EPLB", "EXPERT_MAP_RECORD", "VLLM_ENABLE_EPLB"})
 
 
 def _settings_are_few(spec: RLJobSpec) -> Iterator[Violation]:
@@ -226,7 +228,7 @@ def _experts_stay_in_place(spec: RLJobSpec) -> Iterator[Violation]:
     reason = "EPLB moves experts, and the next weight update would load the wrong ones; turn it off"
     for setting in given(spec):
         field, name, value = setting.field, setting.key, setting.value
-        if "eplb" in name.lower() and name.split(".")[-1] in ("dynamic_eplb", "enable_eplb") and value not in OFF:
+        if "eplb" in name.lower() and name.split(".")[-1] in EPLB_NAMES and value not in OFF:
             yield Violation(field, reason)
     yield from _variables(spec, EPLB_VARIABLES, reason)
 

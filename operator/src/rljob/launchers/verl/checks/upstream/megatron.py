@@ -288,6 +288,17 @@ MINDSPEED = (
     ),
 )
 
-RULES = (*RECOMPUTE, *EXPERTS, *DELTA, *STAGES)
+CONTEXT = (
+    Rule(
+        "hybrid-context",
+        "megatron/core/pipeline_parallel/schedules.py:615",
+        key("hybrid_context_parallel"),
+        lambda s: _on(s, "hybrid_context_parallel"),
+        "Megatron would read plans of groups from the data iterator, in which verl has micro-batches; set it to false, "
+        "and set spec.trainer.parallelism.context so that the longest sequence fits",
+    ),
+)
+
+RULES = (*RECOMPUTE, *EXPERTS, *DELTA, *STAGES, *CONTEXT)
 REFUSED = Table(RULES, lambda s: s.megatron)
 DOUBTS = Table(MINDSPEED, lambda s: s.spec.trainer.backend is TrainerBackend.MINDSPEED)

@@ -7,6 +7,7 @@ from rljob.launchers.verl.checks.upstream.rule import Rule, Table
 from rljob.launchers.verl.checks.upstream.settings import Settings
 from rljob.launchers.verl.effective import VLLM
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
+from rljob_runtime.planning import dynamic_context
 
 LOSS_MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 SCHEDULES = ("constant", "cosine")
@@ -18,6 +19,7 @@ MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
 REWARD, MANAGER = "reward.reward_kwargs", "reward.reward_manager"
 LENGTH = f"{VLLM}.max_model_len"
 MEGATRON = f"{ACTOR}.megatron"
+DYNAMIC = f"{MEGATRON}.{dynamic_context.SETTING}"
 STATIC_SIZE = "verl refuses it beside the size per device, which spec.trainer.microBatchSizePerDevice sets; remove it"
 NO_SIZE = "null: verl needs a micro batch size per device unless spec.trainer.maxTokensPerDevice is set; remove it"
 
@@ -248,13 +250,23 @@ ENGINES = (
         lambda s: s.megatron and not s.on(f"{MEGATRON}.use_mbridge", default=True),
         "{value}, but verl 0.9.1 loads weights through Megatron-Bridge only; remove it",
     ),
-    Rule(
-        "dynamic-context",
-        "verl/workers/engine/megatron/transformer_impl.py:261",
-        f"{MEGATRON}.dynamic_context_parallel",
-        lambda s: s.megatron and s.on(f"{MEGATRON}.dynamic_context_parallel"),
-        "verl needs a Megatron-Core with dynamic context parallelism, which 0.16.1 does not have; use "
-        "spec.trainer.parallelism.context",
+    *(
+        Rule(
+            name,
+            "verl/workers/engine/megatron/transformer_impl.py:261",
+            f"{section}.megatron.{dynamic_context.SETTING}",
+            lambda s, section=section, built=built: (  # type: ignore[misc]
+                s.megatron and built(s) and s.on(f"{section}.megatron.{dynamic_context.SETTING}")
+            ),
+            f"verl needs {dynamic_context.NEEDS}; set it to false, and set spec.trainer.parallelism.context so that "
+            "the longest sequence fits",
+        )
+        for name, section, built in (
+            ("dynamic-context", ACTOR, lambda _: True),
+            # Without a value of its own the reference has the actor's, which is reported there.
+            ("dynamic-context-reference", REF, lambda s: _has_reference(s) and not s.on(DYNAMIC)),
+            ("dynamic-context-critic", "critic", _has_critic),
+        )
     ),
     Rule(
         "quantization",
