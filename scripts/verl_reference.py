@@ -5,19 +5,20 @@ Pure functions.
 
 from __future__ import annotations
 
+from rljob.launchers.verl import baseline
 from rljob.launchers.verl.checks.limits import LIMITS
-from rljob.launchers.verl.job import TABLE
+from rljob.launchers.verl.table import TABLE
 from rljob.render import env
 from rljob_runtime.contract import OverrideValue
 from scripts import recipe_flags
 from scripts.reference import HEADER, table
 
 KEYS = """\
-What the operator writes into job.json. The table is `rljob.launchers.verl.job.TABLE`. A row without a condition always
-applies, and an optional field that is not set leaves its key to verl. Keys marked `own` can only be set by the field:
-`verl.overrides` with such a key is rejected, and the message names the field. The other keys follow the field, but
-`verl.overrides` may set them. A leading `+` means that verl's schema lacks the key and its code reads it. The launcher
-sets router, spool, ports and the settings of the CPU platform (`rljob_runtime.launcher_overrides`).
+What the operator writes into job.json. The table is `rljob.launchers.verl.table.TABLE`. A row without a condition
+always applies, and an optional field that is not set leaves its key to verl. Keys marked `own` can only be set by the
+field: `verl.overrides` with such a key is rejected, and the message names the field. The other keys follow the field,
+but `verl.overrides` may set them. A leading `+` means that verl's schema lacks the key and its code reads it. The
+launcher sets router, spool, ports and the settings of the CPU platform (`rljob_runtime.launcher_overrides`).
 """
 REFUSED = """\
 Rejected before any resources are used.
@@ -25,6 +26,14 @@ Rejected before any resources are used.
 ENVIRONMENT = """\
 On the Ray containers of head and workers. A variable of the same name in a template's `env` takes precedence; one from
 `envFrom` does not, because Kubernetes gives `env` precedence over it.
+"""
+CLASSES = """\
+Every job of an Atlas class gets these settings. `rljob explain` shows those of a job with their reasons, and
+`verl.overrides` replaces each. They are not measured on hardware yet; `rljob conformance`: `trains` would confirm that
+the stack starts with them.
+"""
+LEFT = """\
+Settings of the Ascend recipes and guides that no class sets. A job may set them through `verl.overrides`.
 """
 FLAGS = """\
 The scripts of cann-recipes-train for DeepSeek-V3, Qwen3-235B-A22B (GRPO and DAPO) and Qwen3-32B, flag by flag. The
@@ -55,6 +64,15 @@ def verl_keys_page() -> str:
         "# From fields to verl 0.9.1\n",
         KEYS,
         table(("field", "key", "when", "", "source"), rows),
+        "## Defaults of the Atlas classes\n",
+        CLASSES,
+        table(
+            ("key", "when", "why", "source"),
+            [(f"`{row.plain}`", row.when, row.why, row.source) for row in baseline.ROWS],
+        ),
+        "## Considered and left out\n",
+        LEFT,
+        table(("setting", "why", "source"), [(f"`{row.name}`", row.why, row.source) for row in baseline.LEFT_OUT]),
         "## Unsupported by verl\n",
         REFUSED,
         table(("field", "why, and what to do"), [(f"`{limit.field}`", limit.message) for limit in LIMITS]),

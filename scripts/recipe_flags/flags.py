@@ -144,7 +144,7 @@ ACTOR_FLAGS = (
         f"{ACTOR}.recompute_old_log_prob",
         "optimizations.skipOldLogProb",
         NOTHING,
-        note="a patch of the recipe; verl 0.9.1 always computes them, and the runtime cannot skip the pass yet",
+        note="a patch of the recipe; verl 0.9.1 always computes them, and the runtime skips the pass",
     ),
     Flag(f"{ACTOR}.megatron.sequence_parallel", "trainer.backend", same(value=True)),
     Flag(f"{ACTOR}.megatron.tensor_model_parallel_size", "trainer.parallelism.tensor", each((4, 4, 4, 8))),

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from rljob.launchers.verl.checks.overrides import LAUNCHERS_OWN
-from rljob.launchers.verl.job import TABLE
+from rljob.launchers.verl.table import TABLE
 from rljob_runtime.planning import ascend_names, verl
 from scripts import verl_names
 from scripts.ascend_names import names_of

@@ -1,7 +1,7 @@
 """Translate a script of verl into an RLJob: typed fields where the launcher has a row for the key, overrides elsewhere.
 
 The inverse of the launcher's rows is found by trial: a field gets each value that its type allows and the flags
-suggest, and keeps the one for which the rows (`rljob.launchers.verl.job.TABLE`) render what the script says. There is
+suggest, and keeps the one for which the rows (`rljob.launchers.verl.table.TABLE`) render what the script says. There is
 no second table of keys. What an RLJob needs and no flag says is in `stand_ins`. Pure.
 """
 
@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.checks.overrides import LAUNCHERS_OWN, LEGACY
-from rljob.launchers.verl.job import TABLE, overrides
+from rljob.launchers.verl.job import overrides
 from rljob.launchers.verl.lifecycle import BY_LAUNCHER
 from rljob.launchers.verl.rows import ACTOR, OverrideRow
+from rljob.launchers.verl.table import TABLE
 from rljob.render.accelerators import BUILT_IN
 from scripts.verl_scripts.fields import Json, choices, item_choices, put
 from scripts.verl_scripts.hydra_value import Value

@@ -11,7 +11,8 @@ from builders import BUILT_IN_RECIPES, EXAMPLES, Json
 from rljob.core.spec.recipes import recipe_id
 from rljob.core.validation.validate import validate
 from rljob.launchers import LAUNCHER
-from rljob.launchers.verl.job import TABLE, TYPED_KEYS, overrides
+from rljob.launchers.verl.job import overrides
+from rljob.launchers.verl.table import TABLE, TYPED_KEYS
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob.launchers.verl.job import TABLE
 from rljob.launchers.verl.rows import ROLLOUT
+from rljob.launchers.verl.table import TABLE
 from rljob_runtime.planning import verl
 from scripts.ascend_image import locked
 from scripts.ascend_names import METHODS_FILE, SYMBOL_FILES, VARIABLES_FILE

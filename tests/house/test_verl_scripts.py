@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob.launchers.verl.job import TABLE, TYPED_KEYS
 from rljob.launchers.verl.rows import ACTOR, MODEL, ROLLOUT
+from rljob.launchers.verl.table import TABLE, TYPED_KEYS
 from scripts.verl_scripts import record as recorder
 from scripts.verl_scripts.__main__ import write_tables
 from scripts.verl_scripts.hydra_value import FlagError, Value, parse_value

@@ -14,6 +14,7 @@ from corpus import (
     lifecycle,
     memory,
     model,
+    optimizations,
     overrides,
     pods,
     rollout,
@@ -37,6 +38,7 @@ BAD: dict[str, Bad] = {
         lifecycle,
         memory,
         model,
+        optimizations,
         overrides,
         upstream,
     )

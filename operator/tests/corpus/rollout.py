@@ -100,7 +100,12 @@ BAD = {
         "1024 leaves no token to answer a prompt of data.maxPromptTokens 1024",
     ),
     "more graphs than streams": Bad(
-        merged(NPU, {"model": {"layers": 409}}, capture(4, 8, 16, 32, 64)),
+        merged(
+            NPU,
+            {"model": {"layers": 409}},
+            capture(4, 8, 16, 32, 64),
+            key(f"{VLLM}.compilation_config.cudagraph_mode", "PIECEWISE"),
+        ),
         "spec.rollout.captureSizes",
         "5 sizes × (model.layers 409 + 1) pieces of the model = 2050 graphs, but an Ascend device has 2048 streams",
     ),
@@ -130,7 +135,12 @@ BAD = {
         "the sizes are also set by rollout.captureSizes; remove one",
     ),
     "more graphs than streams by vLLM's own argument": Bad(
-        merged(NPU, {"model": {"layers": 409}}, key(f"{VLLM}.cudagraph_capture_sizes", [4, 8, 16, 32, 64])),
+        merged(
+            NPU,
+            {"model": {"layers": 409}},
+            key(f"{VLLM}.cudagraph_capture_sizes", [4, 8, 16, 32, 64]),
+            key(f"{VLLM}.compilation_config.cudagraph_mode", "PIECEWISE"),
+        ),
         f"spec.verl.overrides[{VLLM}.cudagraph_capture_sizes]",
         "2050 graphs",
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from rljob_runtime import gc_freeze
 from rljob_runtime.contract import JobConfig, OverrideValue, Platform
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.spool import Spool
@@ -76,6 +77,10 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
         # Two storage units per node hold the batch. verl's default of eight does not fit a small cluster, which then
         # hangs (verl#7656).
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(2, 2 * job.nodes),
+        # verl's eight of each, placed node by node, leave the CPUs of further nodes without any
+        # (experimental/agent_loop/agent_loop.py:1208-1220, experimental/reward_loop/reward_loop.py:324-341).
+        "actor_rollout_ref.rollout.agent.num_workers": max(8, job.nodes),
+        "reward.num_workers": max(8, job.nodes),
         # verl logs and drops the exceptions of a rollout; ours also reports the first one.
         AGENT_LOOP_MANAGER: "rljob_runtime.verl_plugin.agent_loop.RLJobAgentLoopManager",
         # On a port that it chooses; the exporter forwards the metrics.
@@ -95,4 +100,6 @@ def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that every process of verl and vLLM needs; the pod's values take precedence."""
     wanted = cpu_defaults.ENVIRONMENT if job.platform is Platform.CPU else {"VERL_PLATFORM": "huawei"}
     wanted = wanted | fork_server.environment(job, environ)
+    if job.optimizations.gc_freeze:
+        wanted = wanted | {gc_freeze.VARIABLE: "1"}
     return {name: environ.get(name, value) for name, value in wanted.items()}

@@ -7,10 +7,11 @@ in several ways, so each metric names its stage, its tokens and its divisor in t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rljob_runtime.contract import StepMetric
+from rljob_runtime.planning import update_balance
 
 PREFIX = "rljob"
 ALL_TOKENS = "prompt_and_response"
@@ -25,6 +26,7 @@ OTHER_SECONDS = f"{PREFIX}/other_seconds"
 DISCARDED_TOKENS = f"{PREFIX}/discarded_tokens_ratio"
 PADDED_ROWS = f"{PREFIX}/padded_rows_ratio"
 DENSE_PADDING = f"{PREFIX}/dense_padding_ratio"
+UPDATES_WAITING = f"{PREFIX}/updates_waiting_ratio"
 VALIDATION_SCORE = f"{PREFIX}/validation/score/mean"
 STEP_TPS_PER_CARD = StepMetric.STEP_TPS_PER_CARD.value
 
@@ -141,6 +143,23 @@ def rollout_metrics(window: RolloutWindow) -> dict[str, float]:
         figures[f"{PREFIX}/replica/{index}/finish_seconds"] = finish
     for index, name in enumerate(window.replicas):
         figures[f"{PREFIX}/replica/{index}/requests"] = float(window.replicas[name].requests)
+    return figures
+
+
+def update_metrics(
+    placement: update_balance.Placement, lengths: Sequence[int], workloads: Sequence[int]
+) -> dict[str, float]:
+    """Return how long ranks wait for each other at each update, by the cost of its samples, and their tokens.
+
+    `placement` has the samples by update and rank, `lengths` their tokens, `workloads` their cost.
+    """
+    cost = update_balance.times(placement, workloads)
+    figures = {UPDATES_WAITING: cost.waiting}
+    for index, update in enumerate(placement):
+        tokens_of_ranks = [sum(lengths[sample] for sample in share) for share in update]
+        figures[f"{PREFIX}/update/{index}/waiting_ratio"] = 1 - cost.ideal[index] / cost.by_update[index]
+        figures[f"{PREFIX}/update/{index}/rank_tokens_min"] = float(min(tokens_of_ranks))
+        figures[f"{PREFIX}/update/{index}/rank_tokens_max"] = float(max(tokens_of_ranks))
     return figures
 
 

@@ -8,6 +8,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import pytest
+
 RELOAD_PROBE = """
 import torch
 from vllm.plugins import load_general_plugins
@@ -113,3 +115,33 @@ def test_a_worker_knows_its_rank_when_its_wrapper_initialises_the_device() -> No
     assert "self.local_rank = local_rank" in inspect.getsource(WorkerBase.__init__)
     engine_binding.install()
     assert hasattr(WorkerWrapperBase.init_device, engine_binding.MARK)
+
+
+def test_a_worker_freezes_at_the_end_of_its_warm_up() -> None:
+    from vllm.v1.worker.cpu_worker import CPUWorker
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    from rljob_runtime.vllm_plugin import worker_freeze
+
+    assert list(inspect.signature(CPUWorker.compile_or_warm_up_model).parameters) == ["self"]
+    # When it freezes by itself, ours is not needed.
+    assert "freeze" not in inspect.getsource(CPUWorker.compile_or_warm_up_model)
+    original = inspect.unwrap(WorkerWrapperBase.init_worker)
+    assert list(inspect.signature(original).parameters) == ["self", "all_kwargs"]
+    assert "self.worker = worker_class(**kwargs)" in inspect.getsource(original)
+    assert "getattr(self.worker, attr)" in inspect.getsource(WorkerWrapperBase.__getattr__)
+    worker_freeze.install()
+    assert hasattr(WorkerWrapperBase.init_worker, worker_freeze.MARK)
+
+
+def test_a_worker_with_another_warm_up_is_refused() -> None:
+    from rljob_runtime.vllm_plugin import worker_freeze
+
+    class Worker:
+        def compile_or_warm_up_model(self, sizes: list[int]) -> None:
+            raise AssertionError(sizes)
+
+    with pytest.raises(
+        TypeError, match=r"Worker.compile_or_warm_up_model has the parameters \['sizes'\], expected none"
+    ):
+        worker_freeze.freeze_when_warm(Worker())

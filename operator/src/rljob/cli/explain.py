@@ -17,6 +17,7 @@ from rljob.api.status import Decision
 from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
 from rljob.cli.errors import UsageError
 from rljob.cli.status import table
+from rljob.core.launcher import ClassDefault
 from rljob.core.nearest import nearest_field
 from rljob.core.spec.merge import LEAF, Keyed, Tree, layer, leaves, path_text, shape_of, stack
 from rljob.core.validation.validate import Checked
@@ -66,17 +67,41 @@ def explain(checked: Checked, spec: RLJobSpec, decisions: Sequence[Decision], be
     return above or [_unset(below)]
 
 
-def explain_page(rows: Sequence[Row], losses: Sequence[str] = ()) -> str:
-    """Return the rows as a table, and below it what the job loses compared with the trainer of the runtime."""
-    lost = ["", "lost compared with launcher.type Verl:", *(f"  - {each}" for each in losses)] if losses else []
-    page = table([("FIELD", "VALUE", "FROM"), *((row.field, _short(_text(row.value)), row.source) for row in rows)])
-    return "\n".join([page, *lost])
+@dataclass(frozen=True)
+class Explained:
+    """A job, field by field, and what no field says."""
+
+    rows: Sequence[Row]
+    losses: Sequence[str] = ()
+    """What the job loses compared with the trainer of the runtime."""
+    class_defaults: Sequence[ClassDefault] = ()
 
 
-def explain_document(namespace: str, name: str, rows: Sequence[Row], losses: Sequence[str] = ()) -> dict[str, Any]:
+def explain_page(job: Explained) -> str:
+    """Return the rows as a table, and below it the settings of the accelerator's class and what the job loses."""
+    fields = [(row.field, _short(_text(row.value)), row.source) for row in job.rows]
+    parts = [table([("FIELD", "VALUE", "FROM"), *fields])]
+    if job.class_defaults:
+        settings = [(each.key.lstrip("+"), _short(_text(each.value)), each.reason) for each in job.class_defaults]
+        parts += ["", "set by the accelerator's class, unless verl.overrides says otherwise:"]
+        parts += [table([("KEY", "VALUE", "REASON"), *settings])]
+    if job.losses:
+        parts += ["", "lost compared with launcher.type Verl:", *(f"  - {each}" for each in job.losses)]
+    return "\n".join(parts)
+
+
+def explain_document(namespace: str, name: str, job: Explained) -> dict[str, Any]:
     """Return the same as data."""
-    fields = [{"field": row.field, "value": row.value, "from": row.source} for row in rows]
-    return {"namespace": namespace, "job": name, "fields": fields} | ({"losses": list(losses)} if losses else {})
+    document: dict[str, Any] = {
+        "namespace": namespace,
+        "job": name,
+        "fields": [{"field": row.field, "value": row.value, "from": row.source} for row in job.rows],
+    }
+    if job.class_defaults:
+        document["classDefaults"] = [
+            {"key": each.key.lstrip("+"), "value": each.value, "reason": each.reason} for each in job.class_defaults
+        ]
+    return document | ({"losses": list(job.losses)} if job.losses else {})
 
 
 def _rows(tree: Tree, decided: Mapping[Path, Decision]) -> Iterator[tuple[Path, Row]]:

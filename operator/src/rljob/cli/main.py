@@ -17,7 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rljob.api import field_path
 from rljob.api.training import MemoryCheck
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl, quota, runtime_image, start, usage
 from rljob.cli.arguments import parse, split_name
 from rljob.cli.check_image.command import check_image
@@ -25,7 +27,7 @@ from rljob.cli.conformance.command import conformance
 from rljob.cli.describe import why
 from rljob.cli.diff import Changes, against_file, against_job
 from rljob.cli.errors import UsageError
-from rljob.cli.explain import explain, explain_document, explain_page, read_path
+from rljob.cli.explain import Explained, explain, explain_document, explain_page, read_path
 from rljob.cli.frozen import frozen_snapshot, snapshot_name
 from rljob.cli.manifests import Files, JobManifest, read_files
 from rljob.cli.output import DATA, JSON, data_page
@@ -145,23 +147,18 @@ def _explain(chosen: argparse.Namespace) -> int:
     judged = _valid(chosen)
     if judged is None:
         return FAILED
-    found = [
-        (
-            job,
-            explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions(checked.spec)), path),
-            () if path else LAUNCHER.losses(checked.spec),
-        )
-        for job, checked in judged
-        if checked.spec is not None
-    ]
+    found = [(job, _explained(checked, checked.spec, path)) for job, checked in judged if checked.spec is not None]
     if chosen.output in DATA:
-        documents = [explain_document(job.namespace, job.name, rows, losses) for job, rows, losses in found]
-        print(data_page(documents, chosen.output))
+        print(data_page([explain_document(job.namespace, job.name, told) for job, told in found], chosen.output))
     else:
         several = len(found) > 1
-        pages = [(f"{job.name}:\n" if several else "") + explain_page(rows, losses) for job, rows, losses in found]
-        print("\n\n".join(pages))
+        print("\n\n".join((f"{job.name}:\n" if several else "") + explain_page(told) for job, told in found))
     return 0
+
+
+def _explained(checked: Checked, spec: RLJobSpec, path: field_path.Path) -> Explained:
+    rows = explain(checked, spec, decide(spec, LAUNCHER.questions(spec)), path)
+    return Explained(rows) if path else Explained(rows, LAUNCHER.losses(spec), LAUNCHER.class_defaults(spec))
 
 
 def _diff(chosen: argparse.Namespace) -> int:

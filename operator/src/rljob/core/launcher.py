@@ -7,15 +7,25 @@ nothing below it knows the name of a framework.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.render.names import JobIdentity
-from rljob_runtime.contract import JobConfig
+from rljob_runtime.contract import JobConfig, OverrideValue
 from rljob_runtime.planning.memory import Plan as MemoryPlan
 from rljob_runtime.planning.shapes import Shape
+
+
+@dataclass(frozen=True)
+class ClassDefault:
+    """A setting of the framework that follows from the accelerator's class."""
+
+    key: str
+    value: OverrideValue
+    reason: str
 
 
 class Launcher(Protocol):
@@ -55,6 +65,9 @@ class Launcher(Protocol):
 
     def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
         """Return what a job of this spec loses compared with the trainer of the runtime, a sentence for each."""
+
+    def class_defaults(self, spec: RLJobSpec) -> tuple[ClassDefault, ...]:
+        """Return the settings that the accelerator's class adds to what the spec says."""
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> MemoryPlan | None:
         """Return the memory that each phase of a step takes of a die; None where it is not planned."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rljob.api.launcher import LauncherType
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import ClassDefault, Launcher
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.launchers.command.launcher import CommandLauncher
@@ -55,6 +55,10 @@ class LauncherByType:
     def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
         """Return what a job of the spec's launcher loses."""
         return _of(spec).losses(spec)
+
+    def class_defaults(self, spec: RLJobSpec) -> tuple[ClassDefault, ...]:
+        """Return the settings that the accelerator's class adds."""
+        return _of(spec).class_defaults(spec)
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return the plan of the spec's launcher."""

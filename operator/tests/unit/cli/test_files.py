@@ -130,13 +130,13 @@ def test_an_invalid_job_is_not_rendered(tmp_path: Path, capsys: pytest.CaptureFi
     assert "spec.model: is required and not set" in captured.err
 
 
-def test_a_field_without_effect_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_doubtful_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = quickstart()
-    job["spec"] |= {"optimizations": {"gcFreeze": "Enabled"}}
+    job["spec"]["checkpoint"] = {"path": "/data/checkpoints", "everySteps": 1_000}
     assert main(["validate", "-f", written(tmp_path, job)]) == 0
     told = capsys.readouterr()
     assert told.out.endswith("quickstart is valid\n")
-    assert "quickstart: warning: spec.optimizations.gcFreeze: has no effect in this version" in told.err
+    assert "quickstart: warning: spec.checkpoint.everySteps" in told.err
 
 
 def test_a_class_of_the_clusters_own_table_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

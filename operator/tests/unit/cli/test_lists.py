@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from builders import Json, small_spec
+from corpus.bad import saved
 
 from rljob.api import yaml11
 from rljob.cli.main import main
@@ -144,7 +145,8 @@ def test_one_job_is_an_object_and_several_are_a_list(
 def test_verdicts_are_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = job("a")
     wrong["spec"]["trainer"]["steps"] = 0
-    file = written(tmp_path, wrong, job("b", spec=small_spec({"optimizations": {"gcFreeze": "Enabled"}})))
+    doubtful = small_spec(saved({"everySteps": 1_000}))
+    file = written(tmp_path, wrong, job("b", spec=doubtful))
     assert main(["validate", "-f", file, "-o", "json"]) == 1
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -152,7 +154,7 @@ def test_verdicts_are_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (first["namespace"], first["job"], first["valid"]) == ("team-a", "a", False)
     assert [each["field"] for each in first["violations"]] == ["spec.trainer.steps"]
     assert (second["valid"], second["violations"]) == (True, [])
-    assert [each["field"] for each in second["warnings"]] == ["spec.optimizations.gcFreeze"]
+    assert [each["field"] for each in second["warnings"]] == ["spec.checkpoint.everySteps"]
 
 
 def test_violations_of_every_job_are_told_before_nothing_is_rendered(

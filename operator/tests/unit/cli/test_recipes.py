@@ -10,7 +10,7 @@ from builders import Json, small_spec, validate
 
 from rljob.api import yaml11
 from rljob.api.status import Decision
-from rljob.cli.explain import explain, explain_page
+from rljob.cli.explain import Explained, explain, explain_page
 from rljob.cli.main import main
 
 API = "rljob.dev/v1alpha1"
@@ -122,7 +122,7 @@ def test_explain_gives_a_decision_with_its_reason() -> None:
         Decision(name="optimizations.coreBinding", value="Disabled", reason="no NPU"),
         Decision(name="trainer.microBatchSizePerDevice", value="128", reason="a device's share"),
     )
-    page = explain_page(explain(checked, checked.spec, decisions))
+    page = explain_page(Explained(explain(checked, checked.spec, decisions)))
     assert [line.split(maxsplit=2) for line in page.splitlines() if "decision" in line] == [
         ["optimizations.coreBinding", "Disabled", "decision: no NPU"],
         ["trainer.microBatchSizePerDevice", "128", "decision: a device's share"],

@@ -9,7 +9,7 @@ from builders import NOW, cluster, config, job, pod, small_spec, snapshot, statu
 from builders import validate as validate_for_verl
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import ClassDefault, Launcher
 from rljob.core.observed import Observed
 from rljob.core.plan import CreateObject, SubmitJob
 from rljob.core.reconcile import reconcile
@@ -64,6 +64,10 @@ class Shell:
         return replace(LAUNCHER.job_config(job, spec, generation, earlier_path), overrides={})
 
     def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
+        del spec
+        return ()
+
+    def class_defaults(self, spec: RLJobSpec) -> tuple[ClassDefault, ...]:
         del spec
         return ()
 

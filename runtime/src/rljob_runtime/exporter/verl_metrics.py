@@ -106,7 +106,12 @@ ROWS = (
     KeyRow("training/rollout_failure/evicted_samples", "rljob_discarded_groups", "", fixed={"reason": "failed"}),
     KeyRow("training/off_policy/evicted_samples", "rljob_discarded_groups", "", fixed={"reason": "stale"}),
     # The update.
-    KeyRow("actor/entropy", "rljob_entropy", "Mean entropy of the policy over the response tokens."),
+    KeyRow(
+        "actor/entropy",
+        "rljob_entropy",
+        "Mean entropy of the policy over the response tokens, estimated from the sampled ones where the pass for old "
+        "log-probabilities is skipped.",
+    ),
     KeyRow("actor/loss", "rljob_actor_loss", "Loss of the actor."),
     KeyRow("actor/pg_loss", "rljob_policy_loss", "Policy gradient term of the actor's loss."),
     KeyRow("actor/kl_loss", "rljob_kl_loss", "KL divergence from the reference policy in the loss."),

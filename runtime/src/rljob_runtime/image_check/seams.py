@@ -88,9 +88,17 @@ _STOP_LATE = Use(
     Verdict.DEGRADED,
 )
 _REMAX = Use("verl_plugin.remax_baselines", "the trainer cannot be imported")
+_ON_POLICY = Use("verl_plugin.on_policy", "the trainer cannot be imported")
+_OWN_LOSS = Use(
+    "verl_plugin.on_policy",
+    "a job that skips the pass for old log-probabilities fails",
+    Verdict.DEGRADED,
+    Verdict.DEGRADED,
+)
 _BASELINES = Use("verl_plugin.trainer", "the first step of a job with algorithm ReMax fails", Verdict.DEGRADED)
 _COUNT = Use("verl_plugin.start_stages", "the trainer fails when it starts ranks and replicas")
 _DISCARDED = Use("verl_plugin.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED)
+_BALANCE = Use("verl_plugin.batch_balance", "the trainer fails when it orders the batch of a step")
 _CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration and fails")
 _LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
 _RUNNER = Use("verl_plugin.task_runner", "the launcher cannot place the trainer on the head")
@@ -101,6 +109,22 @@ _PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data
 _ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
 _ROOM = Use("verl_plugin.vllm_replica", "no replica starts")
 _ABORT = Use("verl_plugin.vllm_replica", "a stop during a rollout fails")
+_SLEEP = Use(
+    "verl_plugin.vllm_replica",
+    "engines keep their weights in host memory with optimizations.sleepLevel 2",
+    Verdict.DEGRADED,
+    Verdict.DEGRADED,
+)
+_SLEEP_ON_NPU = Use(
+    "verl_plugin.vllm_replica",
+    "engines with optimizations.sleepLevel 2 do not wake up whole",
+    Verdict.DEGRADED,
+    Verdict.DEGRADED,
+    Platform.NPU,
+)
+_FREEZE = Use("vllm_plugin.worker_freeze", "vLLM's engine fails if the job freezes what its start created")
+_FREEZE_ON_CPU = Use(_FREEZE.used_by, _FREEZE.consequence, platform=Platform.CPU)
+_FREEZE_ON_NPU = Use(_FREEZE.used_by, _FREEZE.consequence, platform=Platform.NPU)
 _BINDING = Use(
     "verl_plugin.worker_binding",
     "trainer processes are not bound to the CPUs of their device and run slower",
@@ -143,6 +167,7 @@ _TRAINER = (
             "_save_checkpoint: self",
             "_shutdown_dump_executor: self",
             "_submit_batch_to_rollout: self batch",
+            "_balance_batch: self batch metrics logging_prefix keep_minibatch",
             "_validate: self",
             "on_init_end: self",
             "on_train_begin: self",
@@ -153,6 +178,9 @@ _TRAINER = (
             "step: self metrics timing_raw",
             "fit: self agent_loop_manager",
             "_compute_metrics: self batch metrics timing_raw global_steps epoch",
+            "_compute_old_log_prob: self batch metrics",
+            "_compute_advantage: self batch metrics",
+            "_update_actor: self batch metrics",
             f"_val_metrics_update: {_VALIDATION}",
             "agent_loop_manager",
             "actor_rollout_wg",
@@ -169,6 +197,7 @@ _TRAINER = (
             "total_training_steps",
             "train_dataloader",
             "train_dataset",
+            "use_critic",
             "val_dataset",
         )
         for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
@@ -206,6 +235,31 @@ _TRAINER = (
         "compute_remax_outcome_advantage: token_level_rewards reward_baselines response_mask config kwargs",
     ),
     *_DISCARDED.of(_BUFFER, "ReplayBuffer._clear_groups: self partition_id uids", "ReplayBuffer.partitions"),
+)
+_LOSS = (
+    *_ON_POLICY.of(
+        "verl.trainer.ppo.core_algos",
+        "agg_loss: loss_mat loss_mask loss_agg_mode dp_size batch_num_tokens global_batch_size loss_scale_factor",
+    ),
+    *_ON_POLICY.of("verl.trainer.ppo.rollout_corr_helper", "SAFETY_BOUND"),
+    *_ON_POLICY.of("verl.utils.config", "omega_conf_to_dataclass: config dataclass_type"),
+    *_ON_POLICY.of(
+        "verl.utils.metric",
+        "AggregationType",
+        "AggregationType.MAX",
+        "AggregationType.MIN",
+        "AggregationType.SUM",
+        "Metric",
+        "Metric.__init__: self aggregation value",
+    ),
+    *_ON_POLICY.of("verl.workers.utils.losses", "ppo_loss: config model_output data dp_group"),
+    *_ON_POLICY.of("verl.workers.utils.padding", "response_from_nested: tensor response_mask"),
+    *_OWN_LOSS.of("verl.workers.engine_workers", "ActorRolloutRefWorker.set_loss_fn: self loss_fn"),
+)
+_BALANCE_SEAMS = (
+    *_BALANCE.of("verl.utils.seqlen_balancing", "calculate_workload: seqlen_list"),
+    *_BALANCE.of("verl.single_controller.base.worker_group", "WorkerGroup._dispatch_info"),
+    *_BALANCE.of("transfer_queue", "KVBatchMeta.reorder: self indexes"),
 )
 _LAUNCHER = (
     *_LAUNCH.of("verl", "__version__", "_plugins_policy"),
@@ -282,6 +336,8 @@ _WORKERS = (
         "vLLMHttpServer.engine",
         "vLLMHttpServer.node_rank",
     ),
+    *_SLEEP.of(_VLLM_SERVER, "vLLMHttpServer._resolve_sleep_level: self", "vLLMHttpServer.lora_as_adapter"),
+    *_SLEEP_ON_NPU.of("vllm_ascend.worker.worker", "NPUWorker.sleep: self level", "NPUWorker._sleep_saved_buffers"),
     *_ABORT.of("vllm.v1.engine.async_llm", "AsyncLLM.pause_generation", "AsyncLLM.output_processor"),
     *_ABORT.of("vllm.v1.engine.output_processor", "OutputProcessor.request_states", "RequestState.is_prefilling"),
     *_BINDING.of(
@@ -331,6 +387,9 @@ _VLLM = (
     *_ENGINE.of("vllm.platforms", "current_platform"),
     *_ENGINE.of("vllm.platforms.interface", "Platform.is_cpu: self"),
     *_ENGINE_BINDING.of("vllm.v1.worker.worker_base", "WorkerWrapperBase", "WorkerWrapperBase.init_device: self"),
+    *_FREEZE.of("vllm.v1.worker.worker_base", "WorkerWrapperBase.init_worker: self all_kwargs"),
+    *_FREEZE_ON_CPU.of("vllm.v1.worker.cpu_worker", "CPUWorker.compile_or_warm_up_model: self"),
+    *_FREEZE_ON_NPU.of("vllm_ascend.worker.worker", "NPUWorker.compile_or_warm_up_model: self"),
     *_ENGINE_ON_CPU.of("vllm.model_executor.layers.utils", "dispatch_cpu_unquantized_gemm: layer remove_weight"),
     *_ENGINE_ON_CPU.of(
         _SHARED_QUEUE,
@@ -339,4 +398,4 @@ _VLLM = (
         "SpinCondition.__init__: self is_reader context notify_address busy_loop_s",
     ),
 )
-TABLE = (*_LAUNCHER, *_TRAINER, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)
+TABLE = (*_LAUNCHER, *_TRAINER, *_LOSS, *_BALANCE_SEAMS, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)

@@ -10,7 +10,10 @@ are answered when an earlier response ends.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
+
+from rljob_runtime.node_checks.versions import older
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 NAME = "vllm"
 """The name of vLLM's replicas in verl's registry (replica.py:388)."""
+KEEP, DISCARD = 1, 2
+"""vLLM's levels of sleep: weights stay in host memory, or are gone until the next weight sync."""
+ASCEND, ASCEND_DISCARDS = "vllm-ascend", "0.18.0"
 CONTROL_CALLS = 64
 """Room for control calls: few are made at a time, and each of them must begin at once."""
 
@@ -51,14 +57,41 @@ def requests_of(config: DictConfig, validated: int) -> int:
     return max(trained, validated * int(rollout.val_kwargs.n))
 
 
-def register(requests: Callable[[], int]) -> None:
-    """Let verl create replicas that have room for so many requests, in this process; asked when it creates them."""
+def discards_weights() -> bool:
+    """Report whether this image's engine wakes up whole after it has discarded its weights.
+
+    Level 2 saves the buffers, which no weight sync sends: vLLM does (vllm/v1/worker/gpu_worker.py:169, 0.23.0), and
+    vllm-ascend since 0.18.0 or earlier (vllm_ascend/worker/worker.py:193; :219 in 0.23.0).
+    """
+    try:
+        installed = metadata.version(ASCEND)
+    except metadata.PackageNotFoundError:
+        return True
+    return not older(installed, ASCEND_DISCARDS)
+
+
+def possible_level(wanted: int, note: Callable[[str], None]) -> int:
+    """Return the level of sleep that is wanted, or the one that this image can do, and say so."""
+    if wanted == KEEP or discards_weights():
+        return wanted
+    note(
+        f"the engines keep their weights in host memory: optimizations.sleepLevel {wanted} needs {ASCEND} "
+        f"{ASCEND_DISCARDS} or later, and the image has {metadata.version(ASCEND)}"
+    )
+    return KEEP
+
+
+def register(requests: Callable[[], int], sleep_level: int = KEEP) -> None:
+    """Let verl create replicas that have room for so many requests, in this process; asked when it creates them.
+
+    `sleep_level` is what their engines do with the weights during training: KEEP or DISCARD.
+    """
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     def load() -> type[Any]:
         # Here, because the import takes seconds and needs vLLM.
         from rljob_runtime.verl_plugin import vllm_replica
 
-        return vllm_replica.with_room_for(requests())
+        return vllm_replica.replica_class(requests(), sleep_level)
 
     RolloutReplicaRegistry.register(NAME, load)

@@ -11,7 +11,7 @@ import ray
 from verl.workers.rollout.vllm_rollout import vllm_async_server
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
-from rljob_runtime.verl_plugin.replica import Load
+from rljob_runtime.verl_plugin.replica import DISCARD, KEEP, Load, discards_weights
 
 POLL_SECONDS = 0.01
 log = logging.getLogger(__name__)
@@ -57,15 +57,29 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
         return admitted - sum(1 for state in states if state.is_prefilling)
 
 
+class DiscardingServer(PromptServer):
+    """Discards the weights while it sleeps; the next weight sync sends them again.
+
+    verl 0.9.1 keeps them on NPUs (vllm_async_server.py:1295, :1303), which vllm-ascend no longer needs; see
+    `replica.discards_weights`. As in verl, weights stay that no sync sends: a drafter's, and those below an adapter.
+    """
+
+    def _resolve_sleep_level(self) -> int:
+        drafter = getattr(self.config, "mtp", None)
+        drafts = drafter is not None and drafter.enable and drafter.enable_rollout
+        return KEEP if drafts or self.lora_as_adapter or not discards_weights() else DISCARD
+
+
 class RoomyReplica(vLLMReplica):  # type: ignore[misc] # verl ships no types
     """Runs in the trainer's process, and creates the actor with the engines."""
 
     requests = 0
     """Most requests that the trainer sends at once."""
+    sleep_level = KEEP
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - verl's signature
         super().__init__(*arguments, **options)
-        self.server_class = ray.remote(PromptServer)
+        self.server_class = ray.remote(DiscardingServer if self.sleep_level == DISCARD else PromptServer)
 
     @property
     def max_concurrency(self) -> int:
@@ -75,6 +89,6 @@ class RoomyReplica(vLLMReplica):  # type: ignore[misc] # verl ships no types
         return max(base, load.concurrency)
 
 
-def with_room_for(requests: int) -> type[RoomyReplica]:
+def replica_class(requests: int, sleep_level: int = KEEP) -> type[RoomyReplica]:
     """Return the class of replicas for a trainer that sends so many requests at once."""
-    return type("RoomyReplica", (RoomyReplica,), {"requests": requests})
+    return type("RoomyReplica", (RoomyReplica,), {"requests": requests, "sleep_level": sleep_level})

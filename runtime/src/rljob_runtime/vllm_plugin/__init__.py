@@ -1,7 +1,7 @@
 """Entry point of group `vllm.general_plugins`: vLLM calls `register` in each of its processes.
 
-Each process registers for stack traces and binds to the CPUs of its devices. Engine processes are children of vLLM,
-not workers of Ray.
+Each process registers for stack traces, binds to the CPUs of its devices, and freezes what its start made. Engine
+processes are children of vLLM, not workers of Ray.
 
 On CPUs there are two more changes. After loading, vLLM packs a linear layer's weight for oneDNN and drops the original,
 so the weights of the next step have no target to load into. Keeping the original is sufficient: verl calls
@@ -17,7 +17,7 @@ import inspect
 import os
 from typing import Any
 
-from rljob_runtime import core_binding
+from rljob_runtime import core_binding, gc_freeze
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.stacks import register as stack_register
 
@@ -34,6 +34,10 @@ def register() -> None:
         from rljob_runtime.vllm_plugin import engine_binding
 
         engine_binding.install()
+    if os.environ.get(gc_freeze.VARIABLE):
+        from rljob_runtime.vllm_plugin import worker_freeze
+
+        worker_freeze.install()
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():

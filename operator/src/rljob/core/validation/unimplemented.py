@@ -28,11 +28,7 @@ TABLE: tuple[Unimplemented, ...] = (
     *(
         Unimplemented(f"optimizations.{name}", "the runtime does not support it yet; see status.resolved.decisions")
         for name in (
-            "skipOldLogProb",
-            "batchBalance",
-            "gcFreeze",
             "loadBalancer",
-            "sleepLevel",
             "promptOrder",
         )
     ),

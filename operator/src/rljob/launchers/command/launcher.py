@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.launcher import ClassDefault
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.launchers.command.checks import CHECKS, WARNINGS
@@ -53,6 +54,11 @@ class CommandLauncher:
     def losses(self, spec: RLJobSpec) -> tuple[str, ...]:
         """Return what a command loses."""
         return tuple(losses(spec))
+
+    def class_defaults(self, spec: RLJobSpec) -> tuple[ClassDefault, ...]:
+        """Return nothing: a command sets everything itself."""
+        del spec
+        return ()
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return None: what a command keeps in a die's memory is not known."""

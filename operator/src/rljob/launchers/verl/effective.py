@@ -1,4 +1,4 @@
-"""The configuration that verl runs with, as far as the spec decides it: one view of fields, overrides and defaults.
+"""The configuration that verl runs with, as far as the spec decides it: fields, overrides, baseline and defaults.
 
 A restriction must not depend on how a value is spelt: by a field of the spec, by an override, by an override of a whole
 map, or by an argument of vLLM below `engine_kwargs`. Checks therefore ask `Effective` for a key, and get the value
@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.job import TABLE
+from rljob.launchers.verl.baseline import CAPTURE_SIZES, GRAPH_MODE, ROWS, BaselineRow
 from rljob.launchers.verl.rows import ROLLOUT
 from rljob.launchers.verl.sizes import uses_megatron
+from rljob.launchers.verl.table import TABLE
+from rljob_runtime.contract import OverrideValue
 from rljob_runtime.planning import flattening, verl
 from rljob_runtime.planning.flattening import SETTINGS_MAX, VLLM
 from rljob_runtime.planning.verl import SECTION, UNKNOWN, Section, Unknown
@@ -37,12 +39,10 @@ VLLM_ARGUMENTS = {
 }
 """vLLM's argument -> verl's key of the rollout, which applies unless engine_kwargs has the argument
 (vllm_async_server.py:325-350, verl 0.9.1)."""
-CAPTURE_SIZES = "compilation_config.cudagraph_capture_sizes"
 CAPTURE_SIZES_KEY = f"{ROLLOUT}.cudagraph_capture_sizes"
 """The rollout's own list takes precedence where it is not empty (vllm_async_server.py:321, verl 0.9.1)."""
 CAPTURE_SIZES_ARGUMENT = f"{VLLM}.cudagraph_capture_sizes"
 """vLLM's own argument for the same; it refuses both (vllm/engine/arg_utils.py:2195-2201, 0.23.0)."""
-GRAPH_MODE = "compilation_config.cudagraph_mode"
 GRAPH_MODE_DEFAULT = "FULL_AND_PIECEWISE"
 """vllm_async_server.py:310, verl 0.9.1."""
 
@@ -64,8 +64,10 @@ class Effective:
     """The effective configuration of a spec."""
 
     settings: Mapping[str, Setting]
-    """What fields and overrides set, by plain key of verl."""
+    """What fields, overrides and the class's baseline set, by plain key of verl."""
     megatron: bool
+    baseline: tuple[tuple[BaselineRow, OverrideValue], ...] = ()
+    """Rows of the baseline that apply, with their values."""
 
     def setting(self, key: str) -> Setting | None:
         """Return what sets a key; None where verl's default applies."""
@@ -122,9 +124,23 @@ def effective(spec: RLJobSpec) -> Effective:
     kept = _kept[0] if _kept else None
     if kept is not None and kept[0]() is spec:
         return kept[1]
-    made = Effective({setting.key: setting for setting in _settings(spec)}, uses_megatron(spec))
+    stated = Effective({setting.key: setting for setting in _settings(spec)}, uses_megatron(spec))
+    added = tuple(
+        (row, value)
+        for row in ROWS
+        if row.is_free(stated, spec.verl.overrides) and (value := row.value(spec, stated)) is not None
+    )
+    settings = {
+        row.plain: Setting(row.plain, value, "spec.accelerator.class", by_override=False) for row, value in added
+    }
+    made = Effective({**settings, **stated.settings}, stated.megatron, added)
     _kept[:] = [(weakref.ref(spec), made)]
     return made
+
+
+def baseline_of(spec: RLJobSpec) -> tuple[tuple[BaselineRow, OverrideValue], ...]:
+    """Return the rows of the class's baseline that apply to a spec, with their values."""
+    return effective(spec).baseline
 
 
 _kept: list[tuple[weakref.ref[RLJobSpec], Effective]] = []
@@ -154,4 +170,16 @@ def flat(key: str, value: object, field: str) -> Iterator[Setting]:
     yield from (Setting(plain, single, field, by_override=True) for plain, single in flattening.flat(key, value))
 
 
-__all__ = ["SECTION", "UNKNOWN", "VLLM", "Effective", "Setting", "effective", "flat", "given"]
+__all__ = [
+    "CAPTURE_SIZES",
+    "GRAPH_MODE",
+    "SECTION",
+    "UNKNOWN",
+    "VLLM",
+    "Effective",
+    "Setting",
+    "baseline_of",
+    "effective",
+    "flat",
+    "given",
+]

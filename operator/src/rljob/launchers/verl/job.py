@@ -1,4 +1,4 @@
-"""All override rows together, and job.json."""
+"""job.json of a run of verl."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from dataclasses import replace
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.job_config import common_config
-from rljob.launchers.verl import critic, lifecycle, optimizations, rollout, training
-from rljob.launchers.verl.rows import OverrideRow
+from rljob.launchers.verl import optimizations
+from rljob.launchers.verl.effective import baseline_of
+from rljob.launchers.verl.table import TABLE
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig, OverrideValue, RequiredPath
 
-TABLE: tuple[OverrideRow, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
-TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}
-"""Keys that `verl.overrides` may not set, because a field does."""
-
 
 def overrides(spec: RLJobSpec) -> dict[str, OverrideValue]:
-    """Return every override: those of the table, then the user's own."""
+    """Return every override: the class's baseline, those of the fields, then the user's own."""
     values = {row.key: row.value(spec) for row in TABLE if row.when.holds(spec)}
     taken = {key.lstrip("+") for key in spec.verl.overrides}
     ours: dict[str, OverrideValue] = {
         key: value for key, value in values.items() if value is not None and key.lstrip("+") not in taken
     }
-    return ours | spec.verl.overrides
+    return {row.key: value for row, value in baseline_of(spec)} | ours | spec.verl.overrides
 
 
 def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path: str | None = None) -> JobConfig:

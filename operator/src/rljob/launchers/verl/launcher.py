@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.launcher import ClassDefault
 from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.launchers.job_config import ENTRYPOINT
+from rljob.launchers.verl import optimizations
 from rljob.launchers.verl.checks import (
     batches,
     checkpoints,
@@ -26,6 +28,7 @@ from rljob.launchers.verl.checks import (
     upstream,
 )
 from rljob.launchers.verl.decisions import QUESTIONS
+from rljob.launchers.verl.effective import baseline_of
 from rljob.launchers.verl.job import job_config
 from rljob.launchers.verl.memory import memory_plan
 from rljob.launchers.verl.versions import VERSIONS
@@ -48,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     *overrides.CHECKS,
     *checkpoints.CHECKS,
     *limits.CHECKS,
+    *optimizations.CHECKS,
     *upstream.CHECKS,
 )
 WARNINGS: tuple[Check, ...] = (
@@ -61,6 +65,7 @@ WARNINGS: tuple[Check, ...] = (
     *rollout.WARNINGS,
     *scheduler.WARNINGS,
     *batches.WARNINGS,
+    *optimizations.WARNINGS,
     *upstream.WARNINGS,
 )
 
@@ -101,6 +106,10 @@ class VerlLauncher:
         """Return nothing: it is what others are compared with."""
         del spec
         return ()
+
+    def class_defaults(self, spec: RLJobSpec) -> tuple[ClassDefault, ...]:
+        """Return the rows of the class's baseline that apply."""
+        return tuple(ClassDefault(row.key, value, row.why) for row, value in baseline_of(spec))
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return the memory that each phase of a step takes of a die."""

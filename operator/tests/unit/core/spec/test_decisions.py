@@ -11,7 +11,15 @@ from rljob.render.names import JobIdentity
 ATLAS: Json = {"accelerator": {"class": "atlas-a2"}}
 IDENTITY = JobIdentity("team-a", "sums", "uid-1")
 RUNTIME: Json = {"runtime": {"runtimeClassName": "npu"}}
+ONE_RANK = group({"devicesPerNode": 1})
+SHUFFLED: Json = {"verl": {"overrides": {"actor_rollout_ref.actor.shuffle": True}}}
 SAVES: Json = {"checkpoint": {"path": "/ckpt", "everySteps": 5}}
+DISCARDS: Json = {"optimizations": {"sleepLevel": 2}}
+ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def override(key: str, value: object) -> Json:
+    return {"verl": {"overrides": {key: value}}}
 
 
 def sized(cpu: str) -> Json:
@@ -33,7 +41,16 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("trainer.microBatchSizePerDevice", (), "128", "share of a mini batch"),
         ("trainer.microBatchSizePerDevice", ({"trainer": {"microBatchSizePerDevice": 4}},), "4", "set in the spec"),
         ("trainer.microBatchSizePerDevice", ({"trainer": {"maxTokensPerDevice": 99}},), "128", "splits it by tokens"),
-        ("optimizations.skipOldLogProb", (), "Disabled", "cannot skip the pass yet"),
+        ("optimizations.skipOldLogProb", (), "Enabled", "one update of a batch makes the ratio 1"),
+        ("optimizations.skipOldLogProb", ({"optimizations": {"skipOldLogProb": "Enabled"}},), "Enabled", "set in"),
+        ("optimizations.skipOldLogProb", ({"trainer": {"mode": "Evaluate"}},), "Disabled", "trains nothing"),
+        ("optimizations.skipOldLogProb", (override("algorithm.use_kl_in_reward", True),), "Disabled", "KL penalty"),
+        (
+            "optimizations.skipOldLogProb",
+            (override("actor_rollout_ref.model.lora", {"dropout": 0.1}),),
+            "Disabled",
+            "dropout 0.1",
+        ),
         ("optimizations.skipOldLogProb", ({"trainer": {"miniBatchSize": 8}},), "Disabled", "4 updates of a batch"),
         ("optimizations.skipOldLogProb", ({"trainer": {"miniBatchSize": 12}},), "Disabled", "3 updates of a batch"),
         ("optimizations.skipOldLogProb", ({"optimizations": {"skipOldLogProb": "Disabled"}},), "Disabled", "set in"),
@@ -48,15 +65,39 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("workerGroups[0].template", (), "none", "no default size"),
         ("workerGroups[0].template", (ATLAS, sized("46")), "cpu 46, memory 358400Mi, sharedMemory 65536Mi", "memory"),
         ("workerGroups[0].template", (group({"template": {"cpu": "46"}}),), "cpu 46", "set in the spec"),
-        ("optimizations.gcFreeze", (), "Disabled", "no hook"),
+        ("optimizations.gcFreeze", (), "Enabled", "lives as long as the process"),
+        ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Enabled"}},), "Enabled", "set in the spec"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),
         ("optimizations.loadBalancer", (), "RequestCount", "cannot hold requests back yet"),
         ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "LateBinding"}},), "RequestCount", "yet"),
         ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "RequestCount"}},), "RequestCount", "set"),
-        ("optimizations.batchBalance", (), "Disabled", "only the whole step yet"),
+        ("optimizations.batchBalance", (ONE_RANK,), "Disabled", "one data-parallel rank"),
+        ("optimizations.batchBalance", (), "Enabled", "2 data-parallel ranks wait for the slowest at the up"),
+        (
+            "optimizations.batchBalance",
+            ({"trainer": {"miniBatchSize": 8}},),
+            "Enabled",
+            "each of the updates, 4",
+        ),
+        ("optimizations.batchBalance", (SHUFFLED,), "Disabled", "draws its mini-batches at random"),
+        ("optimizations.batchBalance", ({"optimizations": {"batchBalance": "Enabled"}},), "Enabled", "set in"),
+        ("optimizations.batchBalance", ({"trainer": {"mode": "Evaluate"}},), "Disabled", "trains nothing"),
         ("optimizations.batchBalance", ({"optimizations": {"batchBalance": "Disabled"}},), "Disabled", "set in"),
         ("optimizations.sleepLevel", (), "1", "host memory"),
-        ("optimizations.sleepLevel", ({"optimizations": {"sleepLevel": 2}},), "1", "cannot choose the level yet"),
+        ("optimizations.sleepLevel", (DISCARDS,), "1", "do not sleep on class cpu"),
+        ("optimizations.sleepLevel", (ATLAS, DISCARDS), "2", "set in the spec"),
+        (
+            "optimizations.sleepLevel",
+            (ATLAS, DISCARDS, override(f"{ROLLOUT}.free_cache_engine", False)),
+            "1",
+            "an override",
+        ),
+        (
+            "optimizations.sleepLevel",
+            (ATLAS, DISCARDS, override(f"+{ROLLOUT}.enable_sleep_mode", False)),
+            "1",
+            "an override",
+        ),
         ("optimizations.promptOrder", (), "Default", "verl's order"),
         ("optimizations.promptOrder", ({"optimizations": {"promptOrder": "LengthAware"}},), "Default", "by length yet"),
         ("scheduling.gang", (), "None", "scheduling.queueName is not set"),

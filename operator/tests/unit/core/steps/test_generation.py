@@ -14,6 +14,7 @@ from builders import (
     snapshot,
     wrote,
 )
+from corpus.bad import saved
 
 from rljob.core.observed import Observed
 
@@ -22,11 +23,11 @@ PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}
 JOB_NAME = "sums-0a1b2-prepare"
 
 
-def test_fields_without_effect_are_told_in_the_condition_and_by_one_event() -> None:
-    spec = small_spec({"optimizations": {"gcFreeze": "Enabled"}})
+def test_warnings_are_told_in_the_condition_and_by_one_event() -> None:
+    spec = small_spec(saved({"everySteps": 1_000}))
     plan = decide(Observed(job(spec), snapshot=None))
     assert reasons(plan)["Validated"] == ("True", "ValidWithWarnings")
-    assert "spec.optimizations.gcFreeze: has no effect in this version" in str(wrote(plan).message)
+    assert "spec.checkpoint.everySteps: " in str(wrote(plan).message)
     assert [(note.type, note.reason) for note in plan.events] == [("Warning", "ValidWithWarnings")]
 
 

@@ -17,6 +17,10 @@ def env(*variables: tuple[str, str], **head: str) -> Json:
     return merged(A2, group({"devicesPerNode": 8, "template": {"env": entries}})) | {"head": {"template": {"env": own}}}
 
 
+DISCARDS: Json = {"optimizations": {"sleepLevel": 2}}
+EXPERTS: Json = {"rollout": {"parallelism": {"tensor": 16, "expert": 16}}}
+
+
 def on_a3(*variables: tuple[str, str]) -> Json:
     entries = [{"name": name, "value": value} for name, value in variables]
     spec = merged(
@@ -58,6 +62,8 @@ def test_a_plain_job_has_nothing_to_tell() -> None:
         (merged(A2, {"runtime": {"image": "x:5/a3/cann"}}), None),
         (small_spec({"network": {"mode": "Host"}, "services": [SERVICE]}), "8999 is a port of the node with network"),
         (merged(A2, {"services": [{"name": "s", "image": "x", "port": 8999}]}), "spec.services[0]: without cpu and"),
+        (merged(on_a3(), DISCARDS), None),
+        (merged(on_a3(), merged(DISCARDS, EXPERTS)), "2 with rollout.parallelism.expert 16 is not proven on NPUs"),
     ],
 )
 def test_what_is_doubtful_is_told_in_one_line(spec: Json, words: str | None) -> None:

@@ -8,9 +8,10 @@ from builders import IDENTITY, Json, group, merged, small_spec, typed
 
 from rljob.core.validation.violation import Violation
 from rljob.launchers.verl.checks.limits import CHECKS as LIMIT_CHECKS
-from rljob.launchers.verl.job import TABLE, TYPED_KEYS, job_config
+from rljob.launchers.verl.job import job_config
 from rljob.launchers.verl.job import overrides as overrides_of
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch
+from rljob.launchers.verl.table import TABLE, TYPED_KEYS
 from rljob_runtime.contract import JobConfig, LogRule, Platform, ResumeMode, ResumeSource, RuleCondition, StopRule
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import SECTION, flat, given
-from rljob.launchers.verl.job import TYPED_KEYS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob.launchers.verl.sizes import uses_megatron
+from rljob.launchers.verl.table import TYPED_KEYS
 from rljob.launchers.verl.values import OFF
 from rljob_runtime.planning import verl
 from rljob_runtime.planning.flattening import SETTINGS_MAX, TOO_LARGE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Question
+from rljob.core.validation.violation import Check
 from rljob.launchers.node_needs import CORE_BINDING
 from rljob.launchers.verl.optimizations import (
     batch_balance,
@@ -25,6 +26,8 @@ QUESTIONS = (
     Question("optimizations.sleepLevel", sleep_level.decide),
     Question("optimizations.promptOrder", prompt_order.decide),
 )
+CHECKS: tuple[Check, ...] = (skip_old_log_prob.check, sleep_level.check, *batch_balance.CHECKS)
+WARNINGS: tuple[Check, ...] = (sleep_level.warn,)
 
 
 def optimizations(spec: RLJobSpec) -> Optimizations:

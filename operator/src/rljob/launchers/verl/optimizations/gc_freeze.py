@@ -5,11 +5,12 @@ from __future__ import annotations
 from rljob.api.base import Switch
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import SET, Answer
-from rljob.launchers.verl.optimizations.switch import DISABLED
+from rljob.launchers.verl.optimizations.switch import ENABLED
 
 
 def decide(spec: RLJobSpec) -> Answer:
     """Return whether they do."""
-    if spec.optimizations.gc_freeze is Switch.DISABLED:
-        return Answer(DISABLED, SET)
-    return Answer(DISABLED, "the runtime has no hook for it in vLLM's engine yet")
+    asked = spec.optimizations.gc_freeze
+    if asked is not Switch.AUTO:
+        return Answer(asked.value, SET)
+    return Answer(ENABLED, "what a process creates during its start lives as long as the process")

@@ -10,6 +10,9 @@ from rljob.launchers.verl.effective import VLLM
 
 NPU = {"accelerator": {"class": "atlas-a3-superpod"}, "trainer": {"globalBatchSize": 64}}
 NINE = {"captureSizes": [8, 16, 32, 48, 64, 80, 96, 112, 128]}
+PIECES = merged(NPU, {"verl": {"overrides": {f"+{VLLM}.compilation_config.cudagraph_mode": "FULL_AND_PIECEWISE"}}})
+DEFAULT = merged(NPU, {"verl": {"overrides": {"actor_rollout_ref.rollout.cudagraph_capture_sizes": []}}})
+"""The sizes of the engine instead of those of the class."""
 FULL = {"verl": {"overrides": {f"+{VLLM}.compilation_config.cudagraph_mode": "FULL_DECODE_ONLY"}}}
 
 
@@ -26,9 +29,11 @@ def said(change: Json) -> list[str]:
         merged(NPU, FULL, {"rollout": NINE, "model": {"layers": 400}}),
         merged(NPU, {"rollout": NINE, "model": {"layers": 64}}),
         merged(NPU, {"rollout": {"captureSizes": [8, 16, 32, 64]}}),
-        merged(NPU, {"rollout": {"maxSequences": 64}}),
-        merged(NPU, {"rollout": {"maxSequences": 512}}),
-        merged(NPU, {"rollout": {"maxSequences": 4}}),
+        merged(DEFAULT, {"rollout": {"maxSequences": 64}}),
+        merged(DEFAULT, {"rollout": {"maxSequences": 512}}),
+        merged(DEFAULT, {"rollout": {"maxSequences": 4}}),
+        merged(NPU, {"rollout": {"maxSequences": 600}}),
+        merged(PIECES, {"rollout": NINE, "model": {"layers": 64}}),
         merged(NPU, {"rollout": {"maxSequences": 20, "captureSizes": [8, 24]}}),
         merged(NPU, {"rollout": {"maxSequences": 20, "eager": True}}),
         {"rollout": {"maxSequences": 20}},
@@ -43,24 +48,26 @@ def test_what_is_fine_is_not_mentioned(change: Json) -> None:
     ("change", "text"),
     [
         (
-            merged(NPU, {"rollout": NINE}),
+            merged(PIECES, {"rollout": NINE}),
             "spec.rollout.captureSizes: 9 sizes are captured for every layer, and a large model exhausts the 2048",
         ),
-        (merged(NPU, {"rollout": NINE, "model": {"layers": 220}}), "9 sizes take 1989 of the 2048 streams"),
+        (merged(PIECES, {"rollout": NINE, "model": {"layers": 220}}), "9 sizes take 1989 of the 2048 streams"),
         (
-            merged(NPU, {"rollout": {"captureSizes": list(range(1, 17))}, "model": {"architecture": "Llama-3.1-405B"}}),
+            merged(
+                PIECES, {"rollout": {"captureSizes": list(range(1, 17))}, "model": {"architecture": "Llama-3.1-405B"}}
+            ),
             "16 sizes take 2032 of the 2048 streams of an Ascend device",
         ),
         (
-            merged(NPU, {"rollout": {"maxSequences": 20}}),
+            merged(DEFAULT, {"rollout": {"maxSequences": 20}}),
             "the largest captured size is 16, so batches of more, up to 20 sequences = 20, run without a graph",
         ),
         (
-            merged(NPU, {"rollout": {"maxSequences": 600}}),
+            merged(DEFAULT, {"rollout": {"maxSequences": 600}}),
             "the largest captured size is 512, so batches of more, up to 600",
         ),
-        (merged(NPU, {"rollout": {"maxSequences": 300}}), "the largest captured size is 288"),
-        (merged(NPU, {"rollout": {"maxSequences": 3}}), "the largest captured size is 2"),
+        (merged(DEFAULT, {"rollout": {"maxSequences": 300}}), "the largest captured size is 288"),
+        (merged(DEFAULT, {"rollout": {"maxSequences": 3}}), "the largest captured size is 2"),
         (merged(NPU, {"rollout": {"maxSequences": 256, "captureSizes": [32, 64]}}), "add 256"),
         (
             merged(NPU, {"rollout": {"maxSequences": 8, "speculative": {"method": "NGram"}, "captureSizes": [8]}}),

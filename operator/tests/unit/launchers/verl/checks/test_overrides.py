@@ -5,7 +5,7 @@ from corpus.bad import key
 from corpus.overrides import LEGACY as LEGACY_CASES
 
 from rljob.launchers.verl.checks.overrides import CHECKS, LAUNCHERS_OWN, LEGACY, WARNINGS
-from rljob.launchers.verl.job import TYPED_KEYS
+from rljob.launchers.verl.table import TYPED_KEYS
 from rljob_runtime import launcher_overrides
 
 

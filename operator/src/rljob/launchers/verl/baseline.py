@@ -1,0 +1,217 @@
+"""Settings that every job of an Atlas class gets unless it says otherwise, and those that were considered and left out.
+
+They are defaults for hardware, not fields: `rljob render` shows them in job.json, `rljob explain` with their reasons,
+and a key that the spec sets, by whichever spelling, replaces its row. Only what the released vllm-ascend and MindSpeed
+read is set, and only what neither changes results nor risks a start. Sizes that follow from the cluster (storage units
+of TransferQueue, agent and reward workers) are set by the launcher (rljob_runtime.launcher_overrides).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl.rows import ROLLOUT, TRANSFORMER
+from rljob.render.accelerators import facts_of
+from rljob_runtime.contract import OverrideValue
+from rljob_runtime.planning.flattening import VLLM
+
+GRAPH_MODE = "compilation_config.cudagraph_mode"
+CAPTURE_SIZES = "compilation_config.cudagraph_capture_sizes"
+OPTION = f"{VLLM}.additional_config"
+SIZE_MAX = 2**20
+"""More sequences than any engine takes; other checks report such a value."""
+
+
+class Stated(Protocol):
+    """What fields and overrides set (rljob.launchers.verl.effective)."""
+
+    def setting(self, key: str) -> object | None:
+        """Return what sets a key of verl."""
+
+    def engine(self, argument: str) -> object | None:
+        """Return what sets an argument of vLLM."""
+
+    def engine_value(self, argument: str) -> object:
+        """Return the value of an argument of vLLM, verl's default included."""
+
+
+@dataclass(frozen=True)
+class BaselineRow:
+    """One key that the class sets."""
+
+    key: str
+    """In Hydra's grammar."""
+    value: Callable[[RLJobSpec, Stated], OverrideValue]
+    """Returns None where the row does not apply."""
+    when: str
+    """Shown in the reference."""
+    why: str
+    """Ends a sentence that begins with the value."""
+    source: str
+    argument: str = ""
+    """vLLM's argument that the key sets, which has several spellings."""
+
+    @property
+    def plain(self) -> str:
+        """Return the key of verl."""
+        return self.key.lstrip("+")
+
+    def is_free(self, stated: Stated, given: Mapping[str, object]) -> bool:
+        """Report whether the spec leaves the key to the class.
+
+        `given` has the user's overrides. One that sets a map above the key as text, such as a JSON string, replaces
+        everything below it.
+        """
+        if stated.setting(self.plain) or (self.argument and stated.engine(self.argument)):
+            return False
+        texts = (name.lstrip("+") for name, value in given.items() if not isinstance(value, Mapping))
+        return not any(self.plain.startswith(f"{name}.") for name in texts)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A setting of the Ascend recipes or guides that no class sets."""
+
+    name: str
+    why: str
+    source: str
+
+
+def _captures(spec: RLJobSpec, stated: Stated) -> bool:
+    """Report whether the engine captures graphs on NPUs."""
+    eager = stated.engine_value("enforce_eager") is True
+    return facts_of(spec).is_npu and not eager and str(stated.engine_value(GRAPH_MODE)).upper() != "NONE"
+
+
+def _graph_mode(spec: RLJobSpec, stated: Stated) -> str | None:
+    # verl falls back to piecewise graphs with decode context parallelism (vllm_async_server.py:313-319).
+    split = stated.engine_value("decode_context_parallel_size")
+    splits = isinstance(split, int) and split > 1
+    return "FULL_DECODE_ONLY" if _captures(spec, stated) and not splits else None
+
+
+def _gears(spec: RLJobSpec, stated: Stated) -> OverrideValue:
+    """Return the batch sizes to capture, in tokens: of so many sequences, each with its drafts."""
+    sequences = stated.engine_value("max_num_seqs")
+    if not _captures(spec, stated) or not isinstance(sequences, int) or not 1 <= sequences <= SIZE_MAX:
+        return None
+    draft = spec.rollout.speculative
+    unit = draft.tokens + 1 if draft.method != "None" else 1
+    if stated.engine_value("additional_config.enable_flashcomm1") is True:
+        # It captures only multiples of the tensor size (vllm_ascend/platform.py:557).
+        unit = math.lcm(unit, spec.rollout.parallelism.tensor)
+    return [size * unit for size in gears(sequences)]
+
+
+def gears(sequences: int) -> list[int]:
+    """Return the batch sizes up to a number of sequences that get a graph: 1, 2, 4, 8, 12, 16, 24, 32, 48, … and it.
+
+    A gap between neighbours is at most half of the smaller one, and a graph's time depends little on its size: 64.5 ms
+    at 4, 67 at 8, 75 at 16, 94 at 32 (DeepSeek-V3, figure 19 of the rollout rebalance document).
+    """
+    powers = [2**exponent for exponent in range(sequences.bit_length())]
+    between = [3 * power // 2 for power in powers if power >= 8]
+    return sorted({size for size in (*powers, *between) if size < sequences} | {sequences})
+
+
+ROWS = (
+    BaselineRow(
+        f"+{VLLM}.{GRAPH_MODE}",
+        _graph_mode,
+        "graphs are captured, without decode context parallelism",
+        "with verl's FULL_AND_PIECEWISE, vllm-ascend switches off npugraph_ex and its fusions",
+        "vllm-ascend 0.23.0, platform.py:599-629; verl 0.9.1, vllm_async_server.py:310",
+        GRAPH_MODE,
+    ),
+    BaselineRow(
+        f"{ROLLOUT}.cudagraph_capture_sizes",
+        _gears,
+        "graphs are captured",
+        "a full batch has a graph, and a step pays for a batch half as large again at most; vLLM captures up to 512 "
+        "tokens, in 35 sizes for 256 sequences, at every start",
+        "vLLM 0.23.0, config/vllm.py:1618-1750; vllm-ascend 0.23.0, platform.py:239",
+        CAPTURE_SIZES,
+    ),
+    BaselineRow(
+        f"+{OPTION}.dp_allreduce_on_npu",
+        lambda spec, _: True if facts_of(spec).is_npu and spec.rollout.parallelism.data > 1 else None,
+        "rollout.parallelism.data above 1",
+        "ranks agree on each step's tokens over HCCL: over Gloo it took 10 to 14 ms of a step at 128 ranks, and "
+        "vllm-ascend warns of corrupt data there",
+        "vllm-ascend 0.23.0, ascend_config.py:317, worker/model_runner_v1.py:692-708",
+        "additional_config.dp_allreduce_on_npu",
+    ),
+)
+
+MINDSPEED = "MindSpeed core_r0.16.0"
+LEFT_OUT = (
+    LeftOut(
+        f"{OPTION}.enable_balance_scheduling",
+        "gathers the number of running requests over Gloo in every decode step, which is what dp_allreduce_on_npu "
+        "avoids, and its loop lacks the ordered shutdown of vLLM 0.23.0",
+        "vllm-ascend 0.23.0, patch/platform/patch_balance_schedule.py:88-91 and 644-685",
+    ),
+    LeftOut(
+        f"{OPTION}.enable_sleep_mode_extra_cleanup",
+        "frees the buffers of HCCL and of graphs between rollouts, and therefore captures every graph again and "
+        "builds every group again in each step; set it where memory is short",
+        "vllm-ascend 0.23.0, device_allocator/sleep_mem_optimized.py:34-72 and 121-181",
+    ),
+    LeftOut(
+        f"{OPTION}.ascend_compilation_config.enable_static_kernel",
+        "compiles a kernel for each captured size at every start; set it for long runs",
+        "vllm-ascend 0.23.0, ascend_config.py:609-660",
+    ),
+    LeftOut(f"{OPTION}.rl_config", "vllm-ascend 0.23.0 has no such option", "vllm-ascend 0.23.0, ascend_config.py"),
+    LeftOut(
+        f"{ROLLOUT}.enable_chunked_prefill", "verl's default already", "verl 0.9.1, trainer/config/rollout/rollout.yaml"
+    ),
+    LeftOut(
+        f"{ROLLOUT}.max_num_batched_tokens",
+        "verl's 8,192 stays: `rljob plan memory` counts what a pass of so many tokens takes and names the field where "
+        "that does not fit",
+        "verl 0.9.1, trainer/config/rollout/rollout.yaml:78",
+    ),
+    LeftOut(
+        f"{TRANSFORMER}.disable_gloo_group",
+        "MindSpeed's wrapper of new_group reads Megatron's command-line arguments, which verl never sets, and fails",
+        f"{MINDSPEED}, core/parallel_state.py:1108-1117",
+    ),
+    LeftOut(
+        f"{TRANSFORMER}.swap_optimizer",
+        "moves the optimizer through host memory in every update; the memory check names it where the optimizer does "
+        "not fit",
+        f"{MINDSPEED}, features_manager/optimizer/swap_optimizer_feature.py",
+    ),
+    LeftOut(
+        f"{TRANSFORMER}.moe_zero_memory",
+        "needs moe_alltoall_overlap_comm, which renames the experts' weights that verl sends to the rollout; the "
+        "recipes patch that",
+        f"{MINDSPEED}, features_manager/moe/moe_zero_memory.py:34",
+    ),
+    LeftOut(
+        f"{TRANSFORMER}.use_fused_swiglu",
+        "MindSpeed's fused SwiGLU is always on, and no code that verl calls reads this key",
+        f"{MINDSPEED}, features_manager/fusions/fused_bias_swiglu.py",
+    ),
+    LeftOut(
+        f"{TRANSFORMER}.use_fused_rotary_pos_emb",
+        "MindSpeed compiles the operator at first use, in all ranks at once, unless the image has it; set it with such "
+        "an image",
+        f"{MINDSPEED}, core/fusions/fused_rope.py:68",
+    ),
+    LeftOut(
+        f"{TRANSFORMER}.ckpt_acceleration",
+        "documented, but no code of the pinned MindSpeed reads it",
+        f"{MINDSPEED}, docs/zh/features/verl-ckpt-acceleration.md",
+    ),
+    LeftOut(
+        "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True",
+        "vLLM's pool for sleep refuses it; verl switches it on around training by itself",
+        "verl 0.9.1, plugin/platform/platform_npu.py:99-107",
+    ),
+)

@@ -1,0 +1,157 @@
+"""Train a tiny model for some steps with verl, vLLM and our trainer on CPUs, and print each step: `FOLDER JSON`.
+
+The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations` and `environment`. A process of
+its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime import claims
+from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Optimizations, Phase, Platform, Progress
+from rljob_runtime.fork_server import start as fork_server
+from rljob_runtime.spool import Spool
+from rljob_runtime.trainer import Setup
+from rljob_runtime.verl_plugin.launcher import VerlTrainer
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PROMPTS = 32
+REWARD = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
+    return sum(ord(c) % 7 == ord(ground_truth) % 7 for c in solution_str) / max(len(solution_str), 1)
+"""
+TEMPLATE = (
+    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def write_inputs(folder: Path) -> None:
+    """Write a model with random weights, a tokenizer of bytes, prompts and a reward function."""
+    import pandas as pd
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    special = ["<pad>", "<eos>", "<user>", "<assistant>"]
+    vocabulary = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    core = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(vocabulary)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    tokens = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<pad>",
+        additional_special_tokens=special[2:],
+    )
+    tokens.chat_template = TEMPLATE
+    tokens.save_pretrained(folder / "model")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512}
+    ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
+    config = Qwen2Config(vocab_size=len(vocabulary), **sizes, **heads, **ends)
+    Qwen2ForCausalLM(config).save_pretrained(folder / "model")
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": LETTERS[number % 26] * 3}],
+            "data_source": "letters",
+            "reward_model": {"style": "rule", "ground_truth": LETTERS[number % 26]},
+        }
+        for number in range(PROMPTS)
+    ]
+    pd.DataFrame(rows).to_parquet(folder / "train.parquet")
+    (folder / "reward.py").write_text(REWARD)
+
+
+def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
+    """Return the job of one run."""
+    rollout = "actor_rollout_ref.rollout"
+    overrides = {
+        "algorithm.adv_estimator": "grpo",
+        "data.train_files": [str(folder / "train.parquet")],
+        "data.val_files": [str(folder / "train.parquet")],
+        "data.train_batch_size": 8,
+        "data.max_prompt_length": 16,
+        "data.max_response_length": 16,
+        "data.shuffle": False,
+        "reward.custom_reward_function.path": str(folder / "reward.py"),
+        "reward.custom_reward_function.name": "compute_score",
+        "actor_rollout_ref.model.path": str(folder / "model"),
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 8,
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16,
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": 16,
+        "actor_rollout_ref.actor.use_kl_loss": False,
+        "actor_rollout_ref.actor.optim.lr": 5e-4,
+        f"{rollout}.n": 4,
+        f"{rollout}.tensor_model_parallel_size": 1,
+        f"{rollout}.max_model_len": 64,
+        f"{rollout}.calculate_log_probs": True,
+        "trainer.test_freq": -1,
+        **wish.get("overrides", {}),
+    }
+    name, devices = str(wish.get("name", "run")), int(wish.get("devices", 1))
+    return JobConfig(
+        version=CONTRACT_VERSION,
+        namespace="tests",
+        name="real-training",
+        uid=name,
+        cluster_name=name,
+        cluster_generation=1,
+        platform=Platform.CPU,
+        nodes=1,
+        devices=devices,
+        dies_per_card=1,
+        total_steps=int(wish["steps"]),
+        overrides=overrides,
+        checkpoint_path=str(folder / name / "checkpoints"),
+        optimizations=Optimizations(**wish.get("optimizations", {})),
+    )
+
+
+def main() -> None:
+    """Run it, and print the records of its steps and its notes as JSON."""
+    folder, wish = Path(sys.argv[1]).absolute(), json.loads(sys.argv[2])
+    if not (folder / "reward.py").exists():
+        write_inputs(folder)
+    job = job_of(folder, wish)
+    own = folder / job.cluster_name
+    spool, scratch = Spool(own / "spool"), own / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
+    Path(str(job.checkpoint_path)).mkdir(parents=True, exist_ok=True)
+    claims.claim(Path(str(job.checkpoint_path)), claims.Owner.of(job, 1))
+    trainer = VerlTrainer()
+    variables = {**trainer.environment(job, os.environ), **wish.get("environment", {})}
+    variables.pop(fork_server.VARIABLE, None)
+    os.environ.update(variables)
+    trainer.prepare(Setup(job, 1, spool, scratch, variables))
+    with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
+        use_own_ray(trainer, sockets, job.devices)
+        result = trainer.run(lambda: None)
+        import ray
+
+        ray.shutdown()
+    steps = [json.loads(line) for line in next(own.glob("spool/**/steps.jsonl")).read_text().splitlines()]
+    progress = spool.progress()
+    print(json.dumps({"steps": steps, "notes": progress.notes if progress else (), "last": result.step}))
+
+
+def use_own_ray(trainer: VerlTrainer, sockets: str, devices: int) -> None:
+    """Let verl start a Ray of its own instead of joining the job's cluster."""
+    from omegaconf import OmegaConf
+
+    settings = {"address": "local", "_temp_dir": sockets, "num_cpus": 24, "include_dashboard": False}
+    for name, value in {**settings, "resources.NPU": devices}.items():
+        OmegaConf.update(trainer._composed, f"ray_kwargs.ray_init.{name}", value, force_add=True)
+
+
+if __name__ == "__main__":
+    main()

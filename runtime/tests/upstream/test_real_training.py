@@ -1,0 +1,146 @@
+"""Real steps of our trainer with verl and vLLM on CPUs: what the switches of `spec.optimizations` change in them.
+
+One short run is part of every run of tests. The comparisons of two ways take minutes: RLJOB_COMPARE=1 asks for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime.verl_plugin import cpu_defaults
+
+SECONDS = 280.0
+HERE = Path(__file__).parent
+compares = pytest.mark.skipif(not os.environ.get("RLJOB_COMPARE"), reason="RLJOB_COMPARE asks for the comparison")
+STEPS = 10
+ACTOR = "actor_rollout_ref.actor"
+MISMATCH = ("training/rollout_probs_diff_mean", "training/rollout_actor_probs_pearson_corr", "rollout_corr/kl")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One Python process of a run."""
+
+    name: str
+    frozen: int
+    enabled: bool
+    pauses: list[tuple[float, int, float]]
+    """Unix time, generation and seconds of each collection."""
+
+    def seconds(self, since: float, until: float) -> float:
+        """Return the seconds that it paused in between."""
+        return sum(seconds for at, _, seconds in self.pauses if since <= at <= until)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run left."""
+
+    folder: Path
+    steps: list[dict[str, Any]]
+    notes: list[str]
+    processes: list[Process]
+
+    def mean(self, key: str) -> float:
+        """Return the mean of a metric without the first step, which warms up."""
+        return statistics.fmean(float(step["metrics"][key]) for step in self.steps[1:])
+
+    def of(self, name: str) -> list[Process]:
+        """Return the processes with a name."""
+        return [process for process in self.processes if name in process.name]
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the actor's parameters in the last checkpoint."""
+        import torch
+
+        (file,) = self.folder.glob(f"checkpoints/global_step_{STEPS}/actor/model_world_size_1_rank_0.pt")
+        loaded = torch.load(file, map_location="cpu", weights_only=False)
+        return {name: getattr(value, "_local_tensor", value).float() for name, value in loaded.items()}
+
+
+def train(folder: Path, name: str, **wish: Any) -> Run:
+    """Train and return what was seen."""
+    log = folder / f"{name}-processes"
+    log.mkdir()
+    shutil.copy(HERE / "process_log.py", log / "sitecustomize.py")
+    environment = {**os.environ, **cpu_defaults.ENVIRONMENT, "PROCESS_LOG": str(log)}
+    environment["PYTHONPATH"] = f"{log}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    words = [sys.executable, str(HERE / "real_training.py"), str(folder), json.dumps({"name": name, **wish})]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    processes = [Process(**json.loads(file.read_text())) for file in log.glob("*.json")]
+    return Run(folder / name, told["steps"], told["notes"], processes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder for the inputs and the runs of a test."""
+    yield tmp_path
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_steps_with_every_switch_on(folder: Path) -> None:
+    run = train(folder, "run", steps=3, optimizations={"skip_old_log_prob": True, "gc_freeze": True})
+    assert (len(run.steps), run.notes) == (3, [])
+    for step in run.steps:
+        metrics = step["metrics"]
+        # Of a call that returns at once, and of a pass over the batch.
+        assert metrics["timing_s/old_log_prob"] < metrics["timing_s/update_actor"] / 50
+        assert (metrics["actor/ppo_kl"], metrics["actor/pg_clipfrac"]) == (0.0, 0.0)
+        assert metrics["actor/grad_norm"] > 0
+        assert metrics["training/rollout_probs_diff_valid"] == 1
+        assert 0 < metrics["training/rollout_probs_diff_mean"] < 1e-3
+        assert abs(metrics["rollout_corr/kl"]) < 1e-3
+        assert metrics["actor/entropy"] == pytest.approx(metrics["rollout_corr/training_log_ppl"], rel=0.05)
+    for name in ("RLJobTaskRunner", "WorkerDict", "VLLM::Worker"):
+        found = run.of(name)
+        assert found, f"no process {name} among {[process.name for process in run.processes]}"
+        assert all(process.frozen > 100_000 and process.enabled for process in found), name
+
+
+@compares
+def test_parameters_are_as_close_as_those_of_two_plain_runs(folder: Path) -> None:
+    rollouts = {
+        "skip.rollout_tq.enable": True,
+        "skip.rollout_tq.dump_dir": str(folder / "rollouts"),
+        "skip.rollout_tq.steps": list(range(1, STEPS + 1)),
+        "trainer.save_freq": STEPS,
+    }
+    plain = [train(folder, name, steps=STEPS, overrides=rollouts) for name in ("recorded", "replayed")]
+    skipped = train(folder, "skipped", steps=STEPS, overrides=rollouts, optimizations={"skip_old_log_prob": True})
+    first, second, ours = (run.parameters() for run in (*plain, skipped))
+
+    def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+        return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+    print(f"plain and plain {apart(first, second):.1e}, plain and skipped {apart(first, ours):.1e}")
+    assert apart(first, ours) <= 2 * apart(first, second)
+    for key in ("timing_s/step", "timing_s/old_log_prob", "timing_s/update_actor", *MISMATCH):
+        print(f"{key}: plain {plain[1].mean(key):.6g}, skipped {skipped.mean(key):.6g}")
+    for key in MISMATCH:
+        assert skipped.mean(key) == pytest.approx(plain[1].mean(key), rel=0.01, abs=1e-6), key
+
+
+@compares
+def test_pauses_for_garbage(folder: Path) -> None:
+    long = {"data.max_response_length": 128, "actor_rollout_ref.rollout.max_model_len": 256}
+    for freezes in (False, True):
+        run = train(folder, f"freeze-{freezes}", steps=6, overrides=long, optimizations={"gc_freeze": freezes})
+        since, until = run.steps[0]["time"], run.steps[-1]["time"]
+        for name in ("RLJobTaskRunner", "WorkerDict", "VLLM::Worker", "VLLM::EngineCore"):
+            for process in run.of(name):
+                paused, most = process.seconds(since, until), max((p[2] for p in process.pauses), default=0.0)
+                print(f"gcFreeze {freezes}: {name}: {paused:.3f} s of {until - since:.1f} s, {process.frozen} frozen")
+                print(f"  {len(process.pauses)} collections, the longest {most:.3f} s")
