@@ -95,7 +95,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_steps_with_every_switch_on(folder: Path) -> None:
-    run = train(folder, "run", steps=3, optimizations={"skip_old_log_prob": True, "gc_freeze": True})
+    few = {"actor_rollout_ref.rollout.max_num_seqs": 4}  # of the 32 requests of a step
+    switches = {"skip_old_log_prob": True, "gc_freeze": True, "late_binding": True}
+    run = train(folder, "run", steps=3, overrides=few, optimizations=switches)
     assert (len(run.steps), run.notes) == (3, [])
     for step in run.steps:
         metrics = step["metrics"]
@@ -103,6 +105,7 @@ def test_steps_with_every_switch_on(folder: Path) -> None:
         assert metrics["timing_s/old_log_prob"] < metrics["timing_s/update_actor"] / 50
         assert (metrics["actor/ppo_kl"], metrics["actor/pg_clipfrac"]) == (0.0, 0.0)
         assert metrics["actor/grad_norm"] > 0
+        assert metrics["rljob/replica/0/requests"] == 32
         assert metrics["training/rollout_probs_diff_valid"] == 1
         assert 0 < metrics["training/rollout_probs_diff_mean"] < 1e-3
         assert abs(metrics["rollout_corr/kl"]) < 1e-3
