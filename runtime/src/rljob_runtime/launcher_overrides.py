@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rljob_runtime import gc_freeze
-from rljob_runtime.contract import JobConfig, OverrideValue, Platform
+from rljob_runtime.contract import DRAFTS_VARIABLE, JobConfig, OverrideValue, Platform
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import cpu_defaults
@@ -104,4 +104,7 @@ def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:
     wanted = wanted | fork_server.environment(job, environ)
     if job.optimizations.gc_freeze:
         wanted = wanted | {gc_freeze.VARIABLE: "1"}
-    return {name: environ.get(name, value) for name, value in wanted.items()}
+    values = {name: environ.get(name, value) for name, value in wanted.items()}
+    if job.drafts is not None:
+        values[DRAFTS_VARIABLE] = job.drafts.to_variable()
+    return values

@@ -21,7 +21,7 @@ from typing import Any
 
 import ray
 from omegaconf import open_dict
-from replica_process import configuration, write_model
+from replica_process import configuration, write_model  # type: ignore[import-not-found] # beside this file
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
 from rljob_runtime.verl_plugin import cpu_defaults, late_router, replica

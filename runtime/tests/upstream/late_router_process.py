@@ -58,7 +58,8 @@ class Scene:
     """Two replicas that run one request each, a router and its client."""
 
     def __init__(self) -> None:
-        self.replicas = {"a": Replica.remote(), "b": Replica.remote()}
+        actor: Any = Replica
+        self.replicas = {"a": actor.remote(), "b": actor.remote()}
         self.router = late_router.actor_class(Limits(1, 1, 100)).remote(self.replicas, {})
         self.client = LengthClient(config=CONFIG, load_balancer_handle=self.router)
 

@@ -62,6 +62,8 @@ class Queue:
 class Replicas:
     """The checkpoint manager, whose engines are awake or asleep."""
 
+    replicas = ()
+
     def __init__(self, events: list[str]) -> None:
         self._events = events
 
@@ -199,7 +201,7 @@ def test_a_validation_that_is_under_way_is_left_within_a_second(
 def test_requests_that_wait_for_a_replica_are_ended_before_those_that_have_one(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rljob_runtime.verl_plugin import trainer
+    import ray
 
     def end_waiting() -> str:
         loop.events.append("nothing waits")
@@ -209,7 +211,7 @@ def test_requests_that_wait_for_a_replica_are_ended_before_those_that_have_one(
     router = types.SimpleNamespace(end_waiting=remote)
     loop.trainer.llm_server_manager = types.SimpleNamespace(global_load_balancer=router)
     loop.run.job = dataclasses.replace(loop.run.job, optimizations=Optimizations(late_binding=True))
-    monkeypatch.setattr(trainer.ray, "get", lambda reference: {"reference": 3}[reference])
+    monkeypatch.setattr(ray, "get", lambda reference: {"reference": 3}[reference])
     loop.in_validation = loop.stop
     assert loop.fit()[:4] == ["weights 4", "validates", "nothing waits", "aborted"]
 

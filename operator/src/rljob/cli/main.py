@@ -31,7 +31,8 @@ from rljob.cli.explain import Explained, explain, explain_document, explain_page
 from rljob.cli.frozen import frozen_snapshot, snapshot_name
 from rljob.cli.manifests import Files, JobManifest, read_files
 from rljob.cli.output import DATA, JSON, data_page
-from rljob.cli.plan import fits, plan_document, plan_memory, plan_table, read_config
+from rljob.cli.plan import read_config
+from rljob.cli.plan_topics import TOPICS
 from rljob.cli.render import render
 from rljob.cli.report.cluster import Sources, cluster_run
 from rljob.cli.report.command import write_report
@@ -214,22 +215,14 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> Changes:
 
 
 def _plan(chosen: argparse.Namespace) -> int:
-    """Estimate the memory of a die; exit code 1 if a phase does not fit."""
+    """Estimate what a job needs and how long it takes; exit code 1 if a job is invalid or does not fit."""
     shape = read_config(chosen.model_config) if chosen.model_config else None
     judged = _judged(_files(chosen), chosen, MemoryCheck.WARN)
     _complain(judged, warnings=False)
     if any(checked.spec is None for _, checked in judged):
         return FAILED
-    planned = [
-        (job, checked.spec, plan_memory(job.name, checked.spec, shape, LAUNCHER))
-        for job, checked in judged
-        if checked.spec is not None
-    ]
-    if chosen.output in DATA:
-        print(data_page([plan_document(job.namespace, job.name, plan) for job, _, plan in planned], chosen.output))
-    else:
-        print("\n\n".join(plan_table(job.name, spec, plan) for job, spec, plan in planned))
-    return 0 if all(fits(plan) for _, _, plan in planned) else FAILED
+    valid = [(job, checked.spec) for job, checked in judged if checked.spec is not None]
+    return TOPICS[chosen.topic](chosen, valid, shape, LAUNCHER)
 
 
 def _status(chosen: argparse.Namespace) -> int:

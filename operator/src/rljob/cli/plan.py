@@ -46,20 +46,25 @@ def read_config(path: Path) -> Shape:
 
 def plan_memory(name: str, spec: RLJobSpec, shape: Shape | None, launcher: Launcher) -> Plan:
     """Return the plan of a job. Raise UsageError if its model or its memory is unknown."""
+    plan = launcher.memory_plan(spec, shape_of(name, spec, shape, "memory"))
+    if plan is None:
+        raise UsageError(
+            f"{name}: class {spec.accelerator.class_} uses the host's memory; set accelerator.class to an Atlas class"
+        )
+    return plan
+
+
+def shape_of(name: str, spec: RLJobSpec, shape: Shape | None, topic: str) -> Shape:
+    """Return the given sizes of a model, else those that the job states. Raise UsageError if they are unknown."""
     if spec.command is not None:
-        raise UsageError(f"{name}: launcher.type is Command, and the memory of a command is not known")
+        raise UsageError(f"{name}: launcher.type is Command, and the {topic} of a command is not known")
     shape = shape or known_shape(spec)
     if shape is None:
         raise UsageError(
             f"{name}: the sizes of the model are unknown; set model.architecture to one of "
             f"{', '.join(sorted(BUILT_IN))}, or pass --model-config config.json"
         )
-    plan = launcher.memory_plan(spec, shape)
-    if plan is None:
-        raise UsageError(
-            f"{name}: class {spec.accelerator.class_} uses the host's memory; set accelerator.class to an Atlas class"
-        )
-    return plan
+    return shape
 
 
 def fits(plan: Plan) -> bool:

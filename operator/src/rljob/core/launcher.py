@@ -15,7 +15,9 @@ from rljob.core.spec.decisions import Question
 from rljob.core.validation.violation import Check
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig, OverrideValue
+from rljob_runtime.planning.layouts import Job as LayoutJob
 from rljob_runtime.planning.memory import Plan as MemoryPlan
+from rljob_runtime.planning.rollout.setup import Setup as RolloutSetup
 from rljob_runtime.planning.shapes import Shape
 
 
@@ -71,3 +73,9 @@ class Launcher(Protocol):
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> MemoryPlan | None:
         """Return the memory that each phase of a step takes of a die; None where it is not planned."""
+
+    def rollout_setup(self, spec: RLJobSpec, shape: Shape) -> RolloutSetup | None:
+        """Return the rollout of a step as it can be simulated; None where it is not known."""
+
+    def layout_job(self, spec: RLJobSpec, shape: Shape) -> LayoutJob | None:
+        """Return the facts from which layouts are planned; None where they are not known."""

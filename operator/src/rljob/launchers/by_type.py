@@ -15,7 +15,9 @@ from rljob.launchers.verl.launcher import VerlLauncher
 from rljob.launchers.verl.versions import VERSIONS
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig
+from rljob_runtime.planning.layouts import Job
 from rljob_runtime.planning.memory import Plan
+from rljob_runtime.planning.rollout.setup import Setup
 from rljob_runtime.planning.shapes import Shape
 
 LAUNCHERS: Mapping[LauncherType, Launcher] = {
@@ -63,6 +65,14 @@ class LauncherByType:
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return the plan of the spec's launcher."""
         return _of(spec).memory_plan(spec, shape)
+
+    def rollout_setup(self, spec: RLJobSpec, shape: Shape) -> Setup | None:
+        """Return the rollout of the spec's launcher."""
+        return _of(spec).rollout_setup(spec, shape)
+
+    def layout_job(self, spec: RLJobSpec, shape: Shape) -> Job | None:
+        """Return the facts of the spec's launcher."""
+        return _of(spec).layout_job(spec, shape)
 
 
 def _of(spec: RLJobSpec) -> Launcher:

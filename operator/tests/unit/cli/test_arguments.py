@@ -15,7 +15,7 @@ from rljob.cli.main import main
 
 COMMON = {"-n", "--namespace", "--context", "--accelerators", "-h", "--help"}
 OF_FILES = {"-f", "--file", "--cluster"}
-WITH_FILES = {"validate", "render", "explain", "diff", "run", "plan memory"}
+WITH_FILES = {"validate", "render", "explain", "diff", "run", "plan memory", "plan report", "plan rollout"}
 WITHOUT_OUTPUT = {"run"}
 
 

@@ -21,7 +21,9 @@ from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import JOB_KEY
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig
+from rljob_runtime.planning.layouts import Job as LayoutJob
 from rljob_runtime.planning.memory import Plan
+from rljob_runtime.planning.rollout.setup import Setup
 from rljob_runtime.planning.shapes import Shape
 
 FSDP_WITH_TENSOR = small_spec({"trainer": {"parallelism": {"tensor": 2}}})
@@ -72,6 +74,14 @@ class Shell:
         return ()
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
+        del spec, shape
+        return None
+
+    def rollout_setup(self, spec: RLJobSpec, shape: Shape) -> Setup | None:
+        del spec, shape
+        return None
+
+    def layout_job(self, spec: RLJobSpec, shape: Shape) -> LayoutJob | None:
         del spec, shape
         return None
 

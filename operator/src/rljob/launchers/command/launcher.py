@@ -15,7 +15,9 @@ from rljob.launchers.job_config import ENTRYPOINT
 from rljob.launchers.node_needs import CORE_BINDING
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig
+from rljob_runtime.planning.layouts import Job
 from rljob_runtime.planning.memory import Plan
+from rljob_runtime.planning.rollout.setup import Setup
 from rljob_runtime.planning.shapes import Shape
 
 
@@ -62,5 +64,15 @@ class CommandLauncher:
 
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return None: what a command keeps in a die's memory is not known."""
+        del spec, shape
+        return None
+
+    def rollout_setup(self, spec: RLJobSpec, shape: Shape) -> Setup | None:
+        """Return None: how a command generates is not known."""
+        del spec, shape
+        return None
+
+    def layout_job(self, spec: RLJobSpec, shape: Shape) -> Job | None:
+        """Return None: how a command is split is not known."""
         del spec, shape
         return None

@@ -14,6 +14,7 @@ from rljob.launchers.verl.checks import (
     batches,
     checkpoints,
     data,
+    drafts,
     engines,
     graphs,
     limits,
@@ -30,17 +31,22 @@ from rljob.launchers.verl.checks import (
 from rljob.launchers.verl.decisions import QUESTIONS
 from rljob.launchers.verl.effective import baseline_of
 from rljob.launchers.verl.job import job_config
+from rljob.launchers.verl.layout_job import layout_job
 from rljob.launchers.verl.memory import memory_plan
+from rljob.launchers.verl.rollout_setup import rollout_setup
 from rljob.launchers.verl.versions import VERSIONS
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import JobConfig
+from rljob_runtime.planning.layouts import Job
 from rljob_runtime.planning.memory import Plan
+from rljob_runtime.planning.rollout.setup import Setup
 from rljob_runtime.planning.shapes import Shape
 
 CHECKS: tuple[Check, ...] = (
     *parallelism.CHECKS,
     *rollout.CHECKS,
     *graphs.CHECKS,
+    *drafts.CHECKS,
     *scheduler.CHECKS,
     *batches.CHECKS,
     *data.CHECKS,
@@ -58,6 +64,7 @@ WARNINGS: tuple[Check, ...] = (
     *model_splits.WARNINGS,
     *memory.WARNINGS,
     *graphs.WARNINGS,
+    *drafts.WARNINGS,
     *limits.WARNINGS,
     *overrides.WARNINGS,
     *checkpoints.WARNINGS,
@@ -114,3 +121,11 @@ class VerlLauncher:
     def memory_plan(self, spec: RLJobSpec, shape: Shape) -> Plan | None:
         """Return the memory that each phase of a step takes of a die."""
         return memory_plan(spec, shape)
+
+    def rollout_setup(self, spec: RLJobSpec, shape: Shape) -> Setup | None:
+        """Return the rollout of a step."""
+        return rollout_setup(spec, shape)
+
+    def layout_job(self, spec: RLJobSpec, shape: Shape) -> Job | None:
+        """Return the facts from which layouts are planned."""
+        return layout_job(spec, shape)

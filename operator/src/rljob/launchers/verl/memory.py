@@ -40,13 +40,19 @@ Keys = Mapping[str, object]
 
 def memory_plan(spec: RLJobSpec, shape: Shape) -> Plan | None:
     """Return what a job takes of its dies' memory; None where the class has no memory of its own."""
+    parts = memory_parts(spec, shape)
+    return plan(shape, *parts) if parts else None
+
+
+def memory_parts(spec: RLJobSpec, shape: Shape) -> tuple[Die, Trainer, Rollout] | None:
+    """Return what the plan is made from; None where the class has no memory of its own."""
     memory = die_memory(facts_of(spec))
     if memory is None:
         return None
     keys = _keys(spec)
     buffers = 2 * _buffer_megabytes(spec) << 20
     die = Die(memory.total_bytes, memory.visible_bytes, buffers)
-    return plan(shape, die, _trainer(spec, shape, keys), _rollout(spec, keys))
+    return die, _trainer(spec, shape, keys), _rollout(spec, keys)
 
 
 def _keys(spec: RLJobSpec) -> dict[str, object]:

@@ -14,12 +14,14 @@ RUNTIME: Json = {"runtime": {"runtimeClassName": "npu"}}
 ONE_RANK = group({"devicesPerNode": 1})
 SHUFFLED: Json = {"verl": {"overrides": {"actor_rollout_ref.actor.shuffle": True}}}
 SAVES: Json = {"checkpoint": {"path": "/ckpt", "everySteps": 5}}
+LENGTH_AWARE: Json = {"optimizations": {"promptOrder": "LengthAware"}}
 DISCARDS: Json = {"optimizations": {"sleepLevel": 2}}
 ROLLOUT = "actor_rollout_ref.rollout"
 
 
 def override(key: str, value: object) -> Json:
     return {"verl": {"overrides": {key: value}}}
+
 
 ONE_REPLICA: Json = {"rollout": {"parallelism": {"tensor": 2}}}
 HUGE_STEP: Json = {"trainer": {"globalBatchSize": 1024}}
@@ -113,7 +115,8 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
             "an override",
         ),
         ("optimizations.promptOrder", (), "Default", "verl's order"),
-        ("optimizations.promptOrder", ({"optimizations": {"promptOrder": "LengthAware"}},), "Default", "by length yet"),
+        ("optimizations.promptOrder", (LENGTH_AWARE,), "LengthAware", "the first epoch has verl's order"),
+        ("optimizations.promptOrder", (LENGTH_AWARE, {"trainer": {"mode": "Evaluate"}}), "Default", "Evaluate"),
         ("scheduling.gang", (), "None", "scheduling.queueName is not set"),
         ("scheduling.gang", ({"scheduling": {"queueName": "a3"}},), "Kueue", "queue a3"),
         ("scheduling.gang", (ATLAS,), "None", "no cluster was asked"),

@@ -1,0 +1,174 @@
+"""`rljob plan rollout`: how long a job's rollout takes by policy of placement, as a table, as data and as a page.
+
+`rljob_runtime.planning.rollout` simulates; this module reads the trace and formats the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.cli.errors import UsageError
+from rljob.cli.plan import shape_of
+from rljob.core.launcher import Launcher
+from rljob_runtime.planning.rollout.published import RECIPES
+from rljob_runtime.planning.rollout.recorded import TraceError, read_trace
+from rljob_runtime.planning.rollout.setup import Row, Setup, floor_of, lengths_for, simulate_policies
+from rljob_runtime.planning.rollout.traces import Trace
+from rljob_runtime.planning.shapes import Shape
+
+NAME_WIDTH = 24
+TODAY = "interleaved + gears"
+"""How verl 0.9.1 spreads a batch: each response to the replica and the rank with the fewest."""
+HEAD = (
+    f"{'policy':<{NAME_WIDTH}}{'seconds':>9}{'over floor':>12}{'idle':>8}{'first DP idle':>15}{'padding':>9}{'tail':>8}"
+    f"{'tokens/s/card':>15}{'moves':>8}"
+)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Which lengths to simulate."""
+
+    trace: Path | None = None
+    """File with the responses of a run."""
+    name: str | None = None
+    """Name of a published distribution."""
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class RolloutPlan:
+    """A job's rollout and what each policy makes of it."""
+
+    setup: Setup
+    trace: Trace
+    rows: Sequence[Row]
+
+    @property
+    def floor(self) -> float:
+        """Seconds that no policy can beat."""
+        return floor_of(self.rows)
+
+    def over_floor(self, row: Row) -> float:
+        """Return the regret of a policy: what it takes more than the floor, as a share of the floor."""
+        return row.outcome.makespan / self.floor - 1
+
+    def tokens_per_card_second(self, row: Row) -> float:
+        """Return the response tokens per second and card."""
+        return row.outcome.tokens_per_second * self.setup.dies_per_card / self.setup.devices
+
+
+def plan_rollout(name: str, spec: RLJobSpec, shape: Shape | None, launcher: Launcher, lengths: Lengths) -> RolloutPlan:
+    """Simulate a job's rollout. Raise UsageError if its model is unknown or its lengths cannot be read."""
+    setup = launcher.rollout_setup(spec, shape_of(name, spec, shape, "rollout"))
+    if setup is None:
+        raise UsageError(f"{name}: launcher.type is Command, and how a command generates is not known")
+    trace = trace_of(setup, lengths)
+    try:
+        return RolloutPlan(setup, trace, simulate_policies(setup, trace))
+    except ValueError as error:
+        raise UsageError(
+            f"{name}: {error}; `rljob plan memory` shows what fills the dies: raise rollout.memoryFraction, split the "
+            "model further by rollout.parallelism, or lower data.maxResponseTokens"
+        ) from error
+
+
+def trace_of(setup: Setup, lengths: Lengths) -> Trace:
+    """Return the recorded lengths, or drawn ones. Raise UsageError if they cannot be read."""
+    if lengths.trace is not None:
+        try:
+            with lengths.trace.open(encoding="utf-8", errors="replace") as file:
+                return read_trace(lengths.trace.name, file)
+        except OSError as error:
+            raise UsageError(f"{lengths.trace}: {error.strerror}; pass a file with one response a line") from error
+        except TraceError as error:
+            raise UsageError(str(error)) from error
+    recipe = RECIPES[lengths.name] if lengths.name else lengths_for(setup)
+    return recipe.draw(setup.prompts, setup.samples, lengths.seed)
+
+
+def rollout_table(name: str, plan: RolloutPlan) -> str:
+    """Return the table of a job."""
+    setup, trace = plan.setup, plan.trace
+    step = setup.engine.step_time
+    several = "replica" if setup.replicas == 1 else "replicas"
+    cache = setup.engine.cache_tokens
+    batch = f"{len(trace.requests):,} responses on {setup.devices} devices: {setup.replicas} {several}"
+    drawn = f"mean {trace.mean:,.0f}, longest {trace.longest:,} tokens"
+    lines = [
+        f"{name}: {batch} of {setup.engine.ranks} ranks, up to {setup.engine.sequences} responses at a time on a rank",
+        f"lengths ({trace.origin.value}): {drawn}: {trace.source}",
+        f"step time ({step.origin.value}): {step.source}",
+        f"cache (modelled): {'never full' if cache is None else f'{cache:,} tokens of a rank'}",
+        "",
+        HEAD,
+    ]
+    lines += [
+        f"{row.policy.name + (' *' if row.policy.name == TODAY else ''):<{NAME_WIDTH}}{row.outcome.makespan:>9,.0f}"
+        f"{plan.over_floor(row):>12.1%}{row.outcome.idle:>8.1%}{row.outcome.first_idle:>15.1%}{row.outcome.padding:>9.1%}"
+        f"{row.outcome.tail:>8.1%}{plan.tokens_per_card_second(row):>15.1f}{row.outcome.totals.moves:>8,}"
+        for row in plan.rows
+    ]
+    lines += [
+        "",
+        f"floor: {plan.floor:,.0f} s, which no placement or move can beat with these captured sizes",
+        "* as verl 0.9.1 spreads responses; no engine of today moves running responses between ranks",
+        "all seconds are modelled: a simulation in which the ranks of a replica decode in lockstep",
+    ]
+    return "\n".join(lines)
+
+
+def rollout_document(namespace: str, name: str, plan: RolloutPlan) -> dict[str, Any]:
+    """Return the same as data."""
+    setup, trace, step = plan.setup, plan.trace, plan.setup.engine.step_time
+    return {
+        "namespace": namespace,
+        "job": name,
+        "devices": setup.devices,
+        "replicas": setup.replicas,
+        "ranksPerReplica": setup.engine.ranks,
+        "sequencesPerRank": setup.engine.sequences,
+        "captureSizes": list(setup.gears),
+        "cacheTokensPerRank": setup.engine.cache_tokens,
+        "lengths": {
+            "name": trace.name,
+            "origin": trace.origin.value,
+            "source": trace.source,
+            "responses": len(trace.requests),
+            "meanTokens": round(trace.mean, 2),
+            "longestTokens": trace.longest,
+        },
+        "stepTime": {"origin": step.origin.value, "source": step.source},
+        "floorSeconds": round(plan.floor, 3),
+        "policies": [_row_document(plan, row) for row in plan.rows],
+    }
+
+
+def _row_document(plan: RolloutPlan, row: Row) -> dict[str, Any]:
+    outcome, totals = row.outcome, row.outcome.totals
+    return {
+        "name": row.policy.name,
+        "asToday": row.policy.name == TODAY,
+        "origin": "modelled",
+        "seconds": round(outcome.makespan, 3),
+        "overFloor": round(plan.over_floor(row), 4),
+        "steps": totals.steps,
+        "stepSeconds": round(outcome.step_seconds, 5),
+        "idle": round(outcome.idle, 4),
+        "firstDpIdle": round(outcome.first_idle, 4),
+        "padding": round(outcome.padding, 4),
+        "tail": round(outcome.tail, 4),
+        "tokensPerSecondPerCard": round(plan.tokens_per_card_second(row), 2),
+        "prefillSeconds": round(totals.prefill_seconds, 3),
+        "moves": totals.moves,
+        "movedTokens": totals.moved_tokens,
+        "moveSeconds": round(totals.move_seconds, 3),
+        "preemptions": totals.preemptions,
+        "gears": [
+            {"step": change.step, "seconds": round(change.seconds, 3), "size": change.gear} for change in outcome.gears
+        ],
+    }

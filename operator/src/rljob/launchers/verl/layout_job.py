@@ -1,0 +1,53 @@
+"""Convert a spec to the facts from which `rljob_runtime.planning.layouts` plans: model, die, sizes and batch."""
+
+from __future__ import annotations
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.node_needs import CORE_BINDING
+from rljob.launchers.verl.memory import memory_parts
+from rljob.launchers.verl.optimizations import optimizations
+from rljob.launchers.verl.optimizations.switch import is_enabled
+from rljob.launchers.verl.rollout_setup import rollout_setup
+from rljob.launchers.verl.sizes import mini_batch
+from rljob_runtime.planning.layouts import Job, Layout
+from rljob_runtime.planning.rollout.estimate import ReplicaSize
+from rljob_runtime.planning.shapes import Shape
+from rljob_runtime.planning.stages import TrainerSize
+from rljob_runtime.planning.switches import BALANCE, BINDING, DRAFTS, FREEZE, LATE, ORDER, SKIP
+
+
+def layout_job(spec: RLJobSpec, shape: Shape) -> Job | None:
+    """Return the facts; None where the memory of a die is unknown."""
+    parts = memory_parts(spec, shape)
+    if parts is None:
+        return None
+    die, trainer, rollout = parts
+    sizes = spec.trainer.parallelism
+    return Job(
+        shape=shape,
+        die=die,
+        trainer=trainer,
+        rollout=rollout,
+        setup=rollout_setup(spec, shape),
+        layout=Layout(
+            ReplicaSize(rollout.tensor, rollout.data, rollout.expert),
+            TrainerSize(sizes.tensor, sizes.pipeline, sizes.context, sizes.expert),
+        ),
+        node_devices=spec.worker_groups[0].devices_per_node,
+        updates=-(-spec.trainer.global_batch_size // mini_batch(spec)),
+        enabled=_enabled(spec),
+    )
+
+
+def _enabled(spec: RLJobSpec) -> frozenset[str]:
+    told = optimizations(spec)
+    switches = {
+        SKIP: told.skip_old_log_prob,
+        BALANCE: told.batch_balance,
+        LATE: told.late_binding,
+        FREEZE: told.gc_freeze,
+        ORDER: told.length_aware_order,
+        BINDING: is_enabled(CORE_BINDING.decide(spec)),
+        DRAFTS: spec.rollout.speculative.method != "None",
+    }
+    return frozenset(field for field, on in switches.items() if on)

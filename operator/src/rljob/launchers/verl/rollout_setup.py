@@ -1,0 +1,42 @@
+"""Convert the effective configuration of verl to the rollout that `rljob_runtime.planning.rollout` simulates."""
+
+from __future__ import annotations
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl.effective import CAPTURE_SIZES, effective
+from rljob.launchers.verl.memory import SEQUENCES, memory_plan
+from rljob.render.accelerators import facts_of
+from rljob_runtime.planning.rollout.estimate import ReplicaSize, engine
+from rljob_runtime.planning.rollout.setup import Setup, default_gears, usable_gears
+from rljob_runtime.planning.shapes import Shape
+
+
+def rollout_setup(spec: RLJobSpec, shape: Shape) -> Setup:
+    """Return the rollout of a step. Where the memory of a die is unknown, caches have no bound."""
+    sizes, view = spec.rollout.parallelism, effective(spec)
+    size = ReplicaSize(sizes.tensor, sizes.data, sizes.expert)
+    memory = memory_plan(spec, shape)
+    set_ = view.engine_value("max_num_seqs")
+    sequences = set_ if isinstance(set_, int) and set_ > 0 else SEQUENCES
+    return Setup(
+        engine=engine(shape, size, sequences, memory.kv_tokens if memory else None),
+        replicas=max(1, spec.devices // size.devices),
+        gears=usable_gears(_captured(spec, sequences), sequences),
+        prompts=spec.trainer.global_batch_size,
+        samples=spec.trainer.samples_per_prompt,
+        prompt_tokens=spec.data.max_prompt_tokens,
+        response_tokens=spec.data.max_response_tokens,
+        devices=spec.devices,
+        dies_per_card=facts_of(spec).dies_per_card,
+    )
+
+
+def _captured(spec: RLJobSpec, sequences: int) -> tuple[int, ...]:
+    """Return the captured sizes: as the job lists them, all of vLLM's, or every size if no graph is captured."""
+    view = effective(spec)
+    if view.engine_value("enforce_eager") is True:
+        return tuple(range(1, sequences + 1))
+    listed = view.engine(CAPTURE_SIZES)
+    sizes = listed.value if listed is not None else None
+    found = tuple(size for size in sizes if isinstance(size, int) and size > 0) if isinstance(sizes, list) else ()
+    return found or default_gears(sequences)

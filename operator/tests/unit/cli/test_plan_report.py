@@ -1,0 +1,124 @@
+"""`rljob plan report` on files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import merged, small_spec
+from corpus.memory import OFFLOADED, on_a3
+
+from rljob.api import yaml11
+from rljob.api.texts import write_texts
+from rljob.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[4]
+RECIPES = str(ROOT / "charts/rljob-operator/recipes")
+SMALL = on_a3({"tensor": 2}, {"architecture": "Qwen2.5-1.5B"}, {"trainer": {"globalBatchSize": 64}}, OFFLOADED)
+LENGTHS = ["--lengths", "uniform"]
+
+
+def written(folder: Path, *changes: dict[str, Any]) -> str:
+    """Return a file with a job of 64 prompts on one node of A3."""
+    path = folder / "job.yaml"
+    spec = write_texts(small_spec(merged(SMALL, *changes)))
+    job = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "small"}, "spec": spec}
+    path.write_text(yaml11.dump_all([job]))
+    return str(path)
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["plan", "report", "-o", "json", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("recipe", "published"),
+    [
+        ("qwen3-235b-a22b-grpo-32k-a3", 7780.36),
+        ("qwen3-235b-a22b-dapo-a3", None),
+        ("deepseek-v3-671b-grpo-a3", 859.68),
+        ("qwen3-32b-grpo-a3", None),
+    ],
+)
+def test_the_layouts_of_the_recipes_are_among_the_top_three(
+    recipe: str, published: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (job,) = yaml11.load_all((ROOT / "examples/qwen3-235b.yaml").read_text())
+    job["spec"]["recipeRef"]["name"] = recipe
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml11.dump_all([job]))
+    found = document(capsys, "-f", str(path), "-f", RECIPES, "--top", "3")
+    own = next(row for row in found["layouts"] if row["own"])
+    assert own["place"] <= 3
+    assert own["published"]
+    assert own["publishedStepSeconds"] == published
+    fastest = min(row["seconds"]["step"] for row in found["layouts"])
+    assert own["seconds"]["step"] <= fastest * (1 + found["modelError"])
+    if published is not None:
+        assert own["seconds"]["step"] == pytest.approx(published, rel=found["modelError"])
+
+
+def test_every_number_says_where_it_is_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "-f", written(tmp_path), *LENGTHS)
+    origins = {"measured", "published", "modelled"}
+    assert {row["origin"] for row in found["layouts"]} == {"modelled"}
+    assert {row["origin"] for row in found["switches"]} <= origins
+    assert {found["lengths"]["origin"], found["stepTime"]["origin"], found["bottleneck"]["origin"]} <= origins
+    assert [row["place"] for row in found["layouts"]][:5] == [1, 2, 3, 4, 5]
+    assert found["ownLayoutFits"] is True
+    assert found["cards"] == 8
+
+
+def test_the_table_ends_with_the_switches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = written(tmp_path)
+    assert main(["plan", "report", "-f", job, *LENGTHS, "--top", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "small: Qwen2.5-1.5B, 512 responses a step on 16 devices (8 cards of atlas-a3-superpod)"
+    assert lines[1].startswith("lengths (published): ")
+    assert lines[2].startswith("step time of the job's layout (modelled): ")
+    assert any(line.startswith("bottleneck of layout 1 (modelled): rollout, ") for line in lines)
+    assert any(line.split()[0] == "optimizations.gcFreeze" and "published: " in line for line in lines if line)
+    assert lines[-1] == "savings do not add up"
+    shown = [line for line in lines if line.lstrip()[:1].isdigit()]
+    # The first, and the job's own at its place.
+    assert len(shown) <= 2
+    assert any("this job" in line for line in shown)
+
+
+def test_another_number_of_cards_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "-f", written(tmp_path), *LENGTHS, "--cards", "16")
+    assert found["devices"] == 32
+
+
+def test_cards_that_are_no_whole_nodes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "report", "-f", written(tmp_path), "--cards", "5"]) == 2
+    assert "5 cards have 10 devices, which are no whole nodes" in capsys.readouterr().err
+
+
+def test_an_own_layout_that_does_not_fit_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    big = {"model": {"architecture": "Qwen3-32B"}, "rollout": {"parallelism": {"tensor": 16}, "memoryFraction": "0.8"}}
+    assert main(["plan", "report", "-f", written(tmp_path, big), *LENGTHS]) == 0
+    assert "the layout of the job does not fit; `rljob plan memory` shows why" in capsys.readouterr().out
+    assert document(capsys, "-f", written(tmp_path, big), *LENGTHS)["ownLayoutFits"] is False
+
+
+def test_where_nothing_fits_the_fix_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    huge = {"model": {"architecture": "Qwen3-235B-A22B"}}
+    assert main(["plan", "report", "-f", written(tmp_path, huge), *LENGTHS]) == 2
+    assert "no layout fits into 16 devices" in capsys.readouterr().err
+
+
+def test_a_class_without_memory_of_its_own_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = small_spec({"model": {"architecture": "Qwen2.5-0.5B"}})
+    path = tmp_path / "cpu.yaml"
+    job = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "small"}, "spec": spec}
+    path.write_text(yaml11.dump_all([job]))
+    assert main(["plan", "report", "-f", str(path)]) == 2
+    assert "class cpu uses the host's memory; set accelerator.class to an Atlas class" in capsys.readouterr().err
+
+
+def test_a_command_has_no_layout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "report", "-f", str(ROOT / "examples/command.yaml")]) == 2
+    assert "launcher.type is Command" in capsys.readouterr().err

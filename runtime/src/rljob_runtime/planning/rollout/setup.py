@@ -1,0 +1,103 @@
+"""One job's rollout, ready to be simulated: its engine, its batch, and lengths of responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rljob_runtime.planning.rollout import published
+from rljob_runtime.planning.rollout.outcome import Outcome
+from rljob_runtime.planning.rollout.policies import Policy, policies
+from rljob_runtime.planning.rollout.replica import Engine
+from rljob_runtime.planning.rollout.simulation import simulate
+from rljob_runtime.planning.rollout.step_time import Origin
+from rljob_runtime.planning.rollout.traces import Trace, TraceRecipe, lognormal
+
+MEAN_SHARE = 7345 / published.LONGEST
+"""Mean length as a share of the longest allowed one, of deepscaler with Qwen3-235B."""
+SIGMA, GROUP_CORRELATION = 0.7, 0.86
+"""As fitted for deepscaler."""
+GRAPHS_MAX = 512
+"""Largest size that vLLM captures by default (vllm/config/vllm.py:1668-1682, 0.23.0)."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is simulated."""
+
+    engine: Engine
+    replicas: int
+    gears: tuple[int, ...]
+    """Captured sizes, ascending."""
+    prompts: int
+    samples: int
+    prompt_tokens: int
+    """Largest number of tokens of a prompt."""
+    response_tokens: int
+    """Largest number of tokens of a response."""
+    devices: int
+    dies_per_card: int
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of all replicas."""
+        return self.replicas * self.engine.ranks
+
+    @property
+    def waits(self) -> bool:
+        """Whether more responses are sent than decoded at a time."""
+        return self.prompts * self.samples > self.ranks * self.engine.sequences
+
+
+def default_gears(sequences: int) -> tuple[int, ...]:
+    """Return the sizes that vLLM captures where the job lists none (vllm/config/vllm.py:1697-1722, 0.23.0)."""
+    largest = min(sequences, GRAPHS_MAX)
+    sizes = [1, 2, 4, *range(8, min(largest + 1, 256), 8), *range(256, largest + 1, 16)]
+    return tuple(size for size in sizes if size <= largest)
+
+
+def usable_gears(captured: Sequence[int], sequences: int) -> tuple[int, ...]:
+    """Return the sizes that a rank uses: up to `sequences`, which is added because a larger batch runs as it is."""
+    return tuple(sorted({size for size in captured if size < sequences} | {sequences}))
+
+
+def lengths_for(setup: Setup) -> TraceRecipe:
+    """Return the published lengths for this longest response, else assumed ones."""
+    for recipe in (published.DEEPSCALER, published.DAPO, published.DEEPSCALER_3K):
+        if setup.response_tokens == LONGEST_OF[recipe.name]:
+            return recipe
+    mean = MEAN_SHARE * setup.response_tokens
+    return TraceRecipe(
+        name="assumed",
+        quantiles=lognormal(mean, SIGMA, setup.response_tokens),
+        group_correlation=GROUP_CORRELATION,
+        prompt_tokens=min(setup.prompt_tokens, 74),
+        origin=Origin.MODELLED,
+        source=f"no lengths are known for this job: lognormal with mean {mean:,.0f}, sigma and similarity of "
+        "deepscaler with Qwen3-235B; pass lengths of a run with --trace",
+    )
+
+
+LONGEST_OF = {"deepscaler-32k": published.LONGEST, "dapo-34k": 34_816, "deepscaler-3k": 3072}
+"""Longest response of the traces that stand for jobs with this limit."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy and what it comes to."""
+
+    policy: Policy
+    outcome: Outcome
+
+
+def floor_of(rows: Sequence[Row]) -> float:
+    """Return the smallest floor, which no policy can beat with these captured sizes."""
+    return min(row.outcome.floor for row in rows)
+
+
+def simulate_policies(setup: Setup, trace: Trace) -> tuple[Row, ...]:
+    """Return the outcome of every policy."""
+    return tuple(
+        Row(policy, simulate(trace, setup.engine, policy, setup.replicas))
+        for policy in policies(setup.gears, waiting=setup.waits)
+    )
