@@ -66,7 +66,7 @@ def plan_rollout(name: str, spec: RLJobSpec, shape: Shape | None, launcher: Laun
     """Simulate a job's rollout. Raise UsageError if its model is unknown or its lengths cannot be read."""
     setup = launcher.rollout_setup(spec, shape_of(name, spec, shape, "rollout"))
     if setup is None:
-        raise UsageError(f"{name}: launcher.type is Command, and how a command generates is not known")
+        raise AssertionError("a spec whose model has sizes trains with a launcher that knows its rollout")
     trace = trace_of(setup, lengths)
     try:
         return RolloutPlan(setup, trace, simulate_policies(setup, trace))

@@ -85,6 +85,8 @@ def test_the_table_ends_with_the_switches(tmp_path: Path, capsys: pytest.Capture
     # The first, and the job's own at its place.
     assert len(shown) <= 2
     assert any("this job" in line for line in shown)
+    assert main(["plan", "report", "-f", job, *LENGTHS, "--top", "1000"]) == 0
+    assert capsys.readouterr().out.count("this job") == 1
 
 
 def test_another_number_of_cards_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
