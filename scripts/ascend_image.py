@@ -19,6 +19,7 @@ DOCKERFILE = FOLDER / "Dockerfile"
 MACHINES = ("aarch64", "x86_64")
 LOCKS = {machine: ROOT / f"requirements/runtime-ascend-{machine}.txt" for machine in MACHINES}
 VLLM_LOCK = ROOT / "requirements/runtime-ascend-vllm.txt"
+SUFFIX_LOCK = ROOT / "requirements/suffix.txt"
 
 CANN = "9.1.0"
 """Of vllm-ascend 0.23.0: its documentation on the main branch, release compatibility matrix; docs/source/conf.py."""
@@ -148,6 +149,7 @@ def ascend_image_page() -> str:
     )
     packages = [(name, versions[name], other[name]) for name in names]
     packages.append(("vllm", f"{locked(VLLM_LOCK)['vllm']}, from its sdist, for no device", "the same"))
+    packages.append(("arctic-inference", f"{locked(SUFFIX_LOCK)['arctic-inference']}, its suffix trees", "the same"))
     packages.append(("triton-ascend", f"{TRITON_ASCEND}, a build argument", "the same"))
     packages.append(("CANN", f"{CANN}, the base image", "the same"))
     packages.append(("Megatron-LM", f"{MEGATRON.branch}, {MEGATRON.commit[:12]}", "the same"))

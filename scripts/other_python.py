@@ -41,6 +41,8 @@ def assemble(version: str) -> None:
     shutil.copytree(prefix / "lib" / f"python{version}", library / f"python{version}", ignore=ignored)
     for shared in prefix.glob(f"lib/libpython{version}*.so*"):
         shutil.copy2(shared, library / shared.name)
+    # The image compiles an extension.
+    shutil.copytree(prefix / "include" / f"python{version}", BUILD / "python" / "include" / f"python{version}")
     programs = BUILD / "python" / "bin"
     programs.mkdir(parents=True)
     shutil.copy2(prefix / "bin" / f"python{version}", programs / f"python{version}")

@@ -168,7 +168,7 @@ def metrics_page() -> str:
         table(columns, _metric_rows(verl_metrics.METRICS)),
         "## Jobs: vLLM\n",
         VLLM,
-        table(columns, _metric_rows(upstream_metrics.PER_REPLICA)),
+        table(columns, _metric_rows((*upstream_metrics.PER_REPLICA, *upstream_metrics.PADDING))),
         VLLM_SUMMED,
         "## Jobs: TransferQueue\n",
         QUEUE,

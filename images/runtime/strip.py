@@ -53,6 +53,7 @@ IMPORTED = (
     "verl.trainer.main_ppo",
     "vllm",
     "vllm.v1.engine.core",
+    "arctic_inference.suffix_decoding",
 )
 
 

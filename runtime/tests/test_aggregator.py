@@ -10,12 +10,12 @@ import pytest
 from rljob_runtime.contract import CheckResult, Phase, Preflight, Progress
 from rljob_runtime.exporter import catalogue, scrape_targets, upstream_metrics, verl_metrics
 from rljob_runtime.exporter.aggregator import Aggregator, without
-from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_VERL_SERIES
+from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_UPDATES, MAX_VERL_SERIES
 from rljob_runtime.exporter.exposition import render
 from rljob_runtime.exporter.metric import Metric
-from rljob_runtime.exporter.scrape import OF_A_REPLICA, PLAIN_SERIES, Scrape, bound
+from rljob_runtime.exporter.scrape import OF_A_REPLICA, OF_AN_UPDATE, PLAIN_SERIES, Scrape, bound
 from rljob_runtime.spool import Spool, StepRecord
-from rljob_runtime.step_metrics import Batch, ReplicaWindow, RolloutWindow
+from rljob_runtime.step_metrics import UPDATE_PREFIX, Batch, ReplicaWindow, RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
 from runtime.tests.conftest import MakeJob
 
@@ -132,6 +132,8 @@ def big_step(run: TrainingAttempt) -> dict[str, float]:
     verl |= {f"timing_s/part_{number}": 1.0 for number in range(100)}
     verl |= {"perf/total_num_tokens": 1.0, "prompt_length/mean": 1.0, "response_length/mean": 1.0, "timing_s/step": 9.0}
     replicas = {str(rank): ReplicaWindow(0.0, 1.0 + rank, 1) for rank in range(RANKS + 10)}
+    names = ("waiting_ratio", "rank_tokens_min", "rank_tokens_max")
+    verl |= {f"{UPDATE_PREFIX}{number}/{name}": 1.0 for number in range(MAX_UPDATES + 10) for name in names}
     return verl | run.own_metrics(verl, RolloutWindow(replicas, 1.0), Batch(rows=8))
 
 
@@ -159,9 +161,9 @@ def test_series_of_a_job_stay_within_the_documented_bound(
     # The rows about series were added after counting.
     assert sum(sizes.values()) == len(samples) - len(sizes) - len(dropped)
     assert (sizes["vllm"], sizes["verl"]) == (of_vllm, MAX_VERL_SERIES)
-    assert sizes["rljob"] + 8 <= PLAIN_SERIES + 3 * MAX_STAGES + OF_A_REPLICA * RANKS
+    assert sizes["rljob"] + 8 <= PLAIN_SERIES + 3 * MAX_STAGES + OF_AN_UPDATE * MAX_UPDATES + OF_A_REPLICA * RANKS
     assert dropped["verl"] > 600
-    assert dropped["rljob"] > 2 * 10
+    assert dropped["rljob"] > 2 * 10 + OF_AN_UPDATE * 10
     assert dropped["vllm"] == 0
 
 

@@ -6,6 +6,7 @@ from scripts.dashboards.parts import Board, DashboardRow, Query, Text, figure, g
 from scripts.dashboards.queries import ATTEMPTS, CHECKPOINTS, JOB, NAMESPACES, ONE_JOB, WHOSE, of_jobs, rate_of
 
 NOT_LOGGED = "verl does not log this metric for the job"
+SHUFFLED = "Nothing was trained yet, or ranks shuffle their samples (actor.shuffle)"
 NO_RAY = "Ray is not scraped"
 NO_CHECKPOINT = "No checkpoint yet"
 PER_CARD, PER_DIE = 'tokens="prompt_and_response",per="card"', 'tokens="prompt_and_response",per="die"'
@@ -239,6 +240,23 @@ BALANCE = DashboardRow(
             ),
             Query(of_jobs("rljob_rank_tokens", by=("stat",)), "{{stat}}"),
             width=8,
+        ),
+        graph(
+            Text(
+                "Waiting at updates",
+                "percentunit",
+                "Share of the ranks' time at updates that they wait for the slowest, by the cost of their samples.",
+                SHUFFLED,
+            ),
+            Query(of_jobs("rljob_updates_waiting_ratio"), "all updates"),
+            Query(f"max by (rljob_namespace, rljob) (rljob_update_waiting_ratio{{{JOB}}})", "worst update"),
+            width=12,
+            top=1,
+        ),
+        graph(
+            Text("Tokens per rank and update", "short", "The fewest and the most tokens of a rank.", SHUFFLED),
+            Query(of_jobs("rljob_update_rank_tokens", by=("update", "stat")), "update {{update}}: {{stat}}"),
+            width=12,
         ),
     ),
 )

@@ -7,6 +7,7 @@ from scripts.dashboards.queries import ATTEMPTS, JOB, NAMESPACES, ONE_JOB, mean_
 
 NONE = "No replica is scraped"
 ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_draft_tokens_total"
+NO_ROUTING = "The engine's routing is not requested (rollout.enable_rollout_routing_replay)"
 NO_QUEUE = "TransferQueue serves no metrics"
 REPLICA = "replica {{replica}}"
 
@@ -19,6 +20,8 @@ def _of_queue(name: str, *by: str) -> str:
     return of_jobs(name, by=by)
 
 
+_PADDING = rate_of("vllm:rljob_padding_tokens_total", ("mode",))
+_COMPUTED = rate_of("vllm:rljob_computed_tokens_total", ("mode",))
 NOW = DashboardRow(
     "Now",
     (
@@ -70,6 +73,14 @@ RANKS = DashboardRow(
         graph(
             Text("Finish times", "s", "From the rollout's first request to each replica's last response."),
             Query(of_jobs("rljob_replica_finish_seconds", by=("replica",)), REPLICA),
+        ),
+        graph(
+            Text(
+                "Control calls",
+                "s",
+                "Longest time that a replica took to answer a call that costs it nothing. An abort waits as long.",
+            ),
+            Query(of_jobs("rljob_control_call_seconds"), "slowest replica"),
         ),
         graph(
             Text("Requests per rollout", "none", "Requests sent to each replica."),
@@ -138,10 +149,19 @@ ENGINE = DashboardRow(
         ),
         graph(
             Text(
+                "Padding",
+                "percentunit",
+                "Fraction of computed tokens that only fill a captured batch, by graph mode. FULL is decoding.",
+                NONE,
+            ),
+            Query(f"{_PADDING} / ({_PADDING} + {_COMPUTED})", "{{mode}}"),
+            top=1,
+        ),
+        graph(
+            Text(
                 "Preemptions", "ops", "Requests that lost their KV cache and start again.", "No request was preempted"
             ),
             Query(rate_of("vllm:num_preemptions_total", ("replica",)), REPLICA),
-            width=8,
         ),
         graph(
             Text(
@@ -151,7 +171,6 @@ ENGINE = DashboardRow(
                 NONE,
             ),
             Query(f"{rate_of('vllm:prefix_cache_hits_total')} / {rate_of('vllm:prefix_cache_queries_total')}", "hits"),
-            width=8,
             top=1,
         ),
         graph(
@@ -165,10 +184,30 @@ ENGINE = DashboardRow(
                 f"{rate_of(ACCEPTED)} / {rate_of(DRAFTED)}",
                 "accepted",
             ),
-            width=8,
             top=1,
         ),
     ),
+)
+EXPERTS = DashboardRow(
+    "Experts",
+    (
+        graph(
+            Text(
+                "Expert load",
+                "short",
+                "Load of the most loaded expert / mean load - 1: the worst layer, and the mean over layers.",
+                NO_ROUTING,
+            ),
+            Query(of_jobs("rljob_expert_load", 'figure="max_vio"', ("stat",)), "{{stat}}"),
+            width=12,
+        ),
+        graph(
+            Text("Expert load by layer", "short", "Load of the most loaded expert / mean load - 1.", NO_ROUTING),
+            Query(of_jobs("rljob_expert_load_violation", 'figure="max_vio"', ("layer",)), "layer {{layer}}"),
+            width=12,
+        ),
+    ),
+    folded=True,
 )
 QUEUE = DashboardRow(
     "TransferQueue",
@@ -209,7 +248,7 @@ ROLLOUT = Board(
     name="rollout",
     title="RLJob / Rollout",
     about="One job's rollout: load and waiting of the replicas.",
-    rows=(NOW, RANKS, TAIL, ENGINE, QUEUE),
+    rows=(NOW, RANKS, TAIL, ENGINE, EXPERTS, QUEUE),
     variables=(NAMESPACES, ONE_JOB),
     annotations=(ATTEMPTS,),
 )

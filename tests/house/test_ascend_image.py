@@ -13,7 +13,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from rljob.launchers.verl import rollout
+from rljob.launchers.verl import drafts, rollout
 from rljob.render.env import VARIABLES
 from rljob_runtime.contract import IMAGE_SHELL_FILE
 from rljob_runtime.planning import ascend_names, megatron_names
@@ -269,7 +269,7 @@ def test_options_and_methods_that_the_launcher_sets_are_in_the_wheel() -> None:
     options = {row.key.split(marker)[1] for row in rollout.ROWS if marker in row.key}
     assert options
     assert options <= OPTIONS
-    assert set(rollout.DRAFTS.values()) <= set(ascend_names.VLLM_ASCEND_METHODS.split())
+    assert set(drafts.METHODS.values()) <= set(ascend_names.VLLM_ASCEND_METHODS.split())
 
 
 def test_variables_of_vllm_ascend_that_we_set_are_read_by_it() -> None:

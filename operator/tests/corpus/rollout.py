@@ -154,6 +154,21 @@ BAD = {
         "spec.rollout.captureSizes",
         "30: with speculative.tokens 3 sizes must be multiples of 3 + 1 = 4; use 32",
     ),
+    "history without suffix trees": Bad(
+        {"rollout": {"speculative": {"method": "NGram", "history": True}}},
+        "spec.rollout.speculative.history",
+        "method NGram proposes nothing from earlier responses; set method to Suffix, or remove history",
+    ),
+    "a history without a bound": Bad(
+        {"rollout": {"speculative": {"method": "Suffix", "history": True, "historyMemory": "1Ti"}}},
+        "spec.rollout.speculative.historyMemory",
+        "1Ti is not between 64Mi and 64Gi; use 1Gi",
+    ),
+    "a history that holds nothing": Bad(
+        {"rollout": {"speculative": {"method": "Suffix", "historyMemory": "1Mi"}}},
+        "spec.rollout.speculative.historyMemory",
+        "1Mi is not between 64Mi and 64Gi; use 1Gi",
+    ),
     "fewer than all tokens": Bad({"rollout": {"topK": "-2"}}, "spec.rollout.topK", "use -1 or 0 for all"),
     "half a token": Bad({"rollout": {"topK": "1.5"}}, "spec.rollout.topK", "1.5 is not a number of tokens"),
     "too few CPUs for Ray": Bad(

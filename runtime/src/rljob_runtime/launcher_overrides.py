@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rljob_runtime import gc_freeze
-from rljob_runtime.contract import JobConfig, OverrideValue, Platform
+from rljob_runtime.contract import DRAFTS_VARIABLE, JobConfig, OverrideValue, Platform
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.spool import Spool
 from rljob_runtime.verl_plugin import cpu_defaults
 
 TRAINER_NAME = "rljob_sync"
 ROUTER_CONFIG = Path(__file__).parent / "verl_plugin" / "router.yaml"
+LATE_ROUTER_CONFIG = ROUTER_CONFIG.with_name("late_router.yaml")
 AGENT_LOOP_MANAGER = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 """verl's code and dataclass have it, and its YAML does not (0.9.1, workers/config/rollout.py:79)."""
 
@@ -39,6 +40,7 @@ FIXED = {
 
 def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:
     """Return the values of the launcher's own keys."""
+    router = LATE_ROUTER_CONFIG if job.optimizations.late_binding else ROUTER_CONFIG
     values: dict[str, OverrideValue] = {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": TRAINER_NAME,
@@ -47,7 +49,7 @@ def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValu
         # Resuming is configured later, when the launcher may read the folder (resume.py).
         "trainer.resume_mode": "disable",
         "trainer.resume_from_path": None,
-        "actor_rollout_ref.rollout.router_config_path": str(ROUTER_CONFIG),
+        "actor_rollout_ref.rollout.router_config_path": str(router),
         "actor_rollout_ref.rollout.prometheus.enable": True,
         "actor_rollout_ref.rollout.prometheus.file": str(spool.rollout_targets_file),
         "actor_rollout_ref.rollout.disable_log_stats": False,
@@ -102,4 +104,7 @@ def environment(job: JobConfig, environ: Mapping[str, str]) -> dict[str, str]:
     wanted = wanted | fork_server.environment(job, environ)
     if job.optimizations.gc_freeze:
         wanted = wanted | {gc_freeze.VARIABLE: "1"}
-    return {name: environ.get(name, value) for name, value in wanted.items()}
+    values = {name: environ.get(name, value) for name, value in wanted.items()}
+    if job.drafts is not None:
+        values[DRAFTS_VARIABLE] = job.drafts.to_variable()
+    return values

@@ -26,6 +26,8 @@ OTHER_SECONDS = f"{PREFIX}/other_seconds"
 DISCARDED_TOKENS = f"{PREFIX}/discarded_tokens_ratio"
 PADDED_ROWS = f"{PREFIX}/padded_rows_ratio"
 DENSE_PADDING = f"{PREFIX}/dense_padding_ratio"
+CONTROL_CALL_SECONDS = f"{PREFIX}/control_call_seconds"
+UPDATE_PREFIX = f"{PREFIX}/update/"
 UPDATES_WAITING = f"{PREFIX}/updates_waiting_ratio"
 VALIDATION_SCORE = f"{PREFIX}/validation/score/mean"
 STEP_TPS_PER_CARD = StepMetric.STEP_TPS_PER_CARD.value
@@ -157,9 +159,9 @@ def update_metrics(
     figures = {UPDATES_WAITING: cost.waiting}
     for index, update in enumerate(placement):
         tokens_of_ranks = [sum(lengths[sample] for sample in share) for share in update]
-        figures[f"{PREFIX}/update/{index}/waiting_ratio"] = 1 - cost.ideal[index] / cost.by_update[index]
-        figures[f"{PREFIX}/update/{index}/rank_tokens_min"] = float(min(tokens_of_ranks))
-        figures[f"{PREFIX}/update/{index}/rank_tokens_max"] = float(max(tokens_of_ranks))
+        figures[f"{UPDATE_PREFIX}{index}/waiting_ratio"] = 1 - cost.ideal[index] / cost.by_update[index]
+        figures[f"{UPDATE_PREFIX}{index}/rank_tokens_min"] = float(min(tokens_of_ranks))
+        figures[f"{UPDATE_PREFIX}{index}/rank_tokens_max"] = float(max(tokens_of_ranks))
     return figures
 
 

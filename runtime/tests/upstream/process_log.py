@@ -1,7 +1,7 @@
-"""Record each Python process of a run: frozen objects and collections of garbage. Copied to `sitecustomize.py`.
+"""Record what the garbage collector does in each Python process of a run. Copied to `sitecustomize.py`.
 
-Python imports that module when it starts. Every process writes `FOLDER/<pid>.json` twice a second, so that its last
-state is there however it ends. FOLDER is the variable PROCESS_LOG.
+Python imports that module when it starts. A process writes `FOLDER/<pid>.json` when it freezes, and at most twice a
+second when it collects: a thread would keep the fork server from forking. FOLDER is the variable PROCESS_LOG.
 """
 
 from __future__ import annotations
@@ -9,43 +9,60 @@ from __future__ import annotations
 import gc
 import json
 import os
-import threading
 import time
 from pathlib import Path
 
 FOLDER = os.environ.get("PROCESS_LOG")
 SECONDS = 0.5
-_begun = [0.0]
-_pauses: list[tuple[float, int, float]] = []
-"""Unix time, generation and seconds of each collection."""
 
 
-def _watch(phase: str, info: dict[str, int]) -> None:
-    if phase == "start":
-        _begun[0] = time.perf_counter()
-    else:
-        _pauses.append((time.time(), info["generation"], time.perf_counter() - _begun[0]))
+class Log:
+    """What happened in this process."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.begin()
+        self._freeze = gc.freeze
+        gc.freeze = self.freeze
+        gc.callbacks.append(self.watch)
+        os.register_at_fork(after_in_child=self.begin)
 
-def _write(folder: Path) -> None:
-    name = Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    seen = {"name": name, "frozen": gc.get_freeze_count(), "enabled": gc.isenabled(), "pauses": list(_pauses)}
-    temporary = folder / f".{os.getpid()}"
-    temporary.write_text(json.dumps(seen))
-    temporary.replace(folder / f"{os.getpid()}.json")
+    def begin(self) -> None:
+        """Forget what happened in the process from which this one was forked."""
+        self.freezes = 0
+        self.pauses: list[tuple[float, int, float]] = []
+        self._begun = self._written = 0.0
 
+    def freeze(self) -> None:
+        """Count a call of `gc.freeze`."""
+        self._freeze()
+        self.freezes += 1
+        self.write()
 
-def _keep_writing(folder: Path) -> None:
-    while True:
-        time.sleep(SECONDS)
-        _write(folder)
+    def watch(self, phase: str, info: dict[str, int]) -> None:
+        """Record a collection."""
+        if phase == "start":
+            self._begun = time.perf_counter()
+            return
+        self.pauses.append((time.time(), info["generation"], time.perf_counter() - self._begun))
+        if time.monotonic() - self._written > SECONDS:
+            self.write()
 
-
-def begin(folder: Path) -> None:
-    """Record this process."""
-    gc.callbacks.append(_watch)
-    threading.Thread(target=_keep_writing, args=(folder,), daemon=True).start()
+    def write(self) -> None:
+        """Replace this process's file."""
+        self._written = time.monotonic()
+        name = Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        seen = {
+            "name": name,
+            "freezes": self.freezes,
+            "frozen": gc.get_freeze_count(),
+            "enabled": gc.isenabled(),
+            "pauses": self.pauses,
+        }
+        temporary = self.folder / f".{os.getpid()}"
+        temporary.write_text(json.dumps(seen))
+        temporary.replace(self.folder / f"{os.getpid()}.json")
 
 
 if FOLDER:
-    begin(Path(FOLDER))
+    LOG = Log(Path(FOLDER))

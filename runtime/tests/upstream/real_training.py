@@ -1,7 +1,9 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer on CPUs, and print each step: `FOLDER JSON`.
 
-The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations` and `environment`. A process of
-its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next run.
+The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, `drafts`, `environment`,
+`resume`, the folder of a saved step, `spread`, the standard deviation of the model's weights: the larger, the more
+certain are its tokens, and `forks`: false starts every process by itself, as on NPUs. A process of its own, because
+verl chooses its platform when it is imported. The folder keeps model and data for the next run.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime import claims
-from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Optimizations, Phase, Platform, Progress
+from rljob_runtime.contract import CONTRACT_VERSION, Drafts, JobConfig, Optimizations, Phase, Platform, Progress
 from rljob_runtime.fork_server import start as fork_server
+from rljob_runtime.resume import Start
 from rljob_runtime.spool import Spool
 from rljob_runtime.trainer import Setup
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
@@ -32,7 +35,7 @@ TEMPLATE = (
 )
 
 
-def write_inputs(folder: Path) -> None:
+def write_inputs(folder: Path, spread: float) -> None:
     """Write a model with random weights, a tokenizer of bytes, prompts and a reward function."""
     import pandas as pd
     import torch
@@ -57,7 +60,7 @@ def write_inputs(folder: Path) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512}
     ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
-    config = Qwen2Config(vocab_size=len(vocabulary), **sizes, **heads, **ends)
+    config = Qwen2Config(vocab_size=len(vocabulary), initializer_range=spread, **sizes, **heads, **ends)
     Qwen2ForCausalLM(config).save_pretrained(folder / "model")
     rows = [
         {
@@ -103,7 +106,7 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         namespace="tests",
         name="real-training",
         uid=name,
-        cluster_name=name,
+        cluster_name=f"{name}-{os.getpid()}",  # it names the fork server
         cluster_generation=1,
         platform=Platform.CPU,
         nodes=1,
@@ -113,6 +116,7 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         overrides=overrides,
         checkpoint_path=str(folder / name / "checkpoints"),
         optimizations=Optimizations(**wish.get("optimizations", {})),
+        drafts=Drafts(**wish["drafts"]) if "drafts" in wish else None,
     )
 
 
@@ -120,9 +124,9 @@ def main() -> None:
     """Run it, and print the records of its steps and its notes as JSON."""
     folder, wish = Path(sys.argv[1]).absolute(), json.loads(sys.argv[2])
     if not (folder / "reward.py").exists():
-        write_inputs(folder)
+        write_inputs(folder, float(wish.get("spread", 0.02)))
     job = job_of(folder, wish)
-    own = folder / job.cluster_name
+    own = folder / job.uid
     spool, scratch = Spool(own / "spool"), own / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
@@ -130,9 +134,13 @@ def main() -> None:
     claims.claim(Path(str(job.checkpoint_path)), claims.Owner.of(job, 1))
     trainer = VerlTrainer()
     variables = {**trainer.environment(job, os.environ), **wish.get("environment", {})}
-    variables.pop(fork_server.VARIABLE, None)
+    if not wish.get("forks", True):
+        del variables[fork_server.VARIABLE]
     os.environ.update(variables)
     trainer.prepare(Setup(job, 1, spool, scratch, variables))
+    if "resume" in wish:
+        saved = Path(wish["resume"])
+        trainer.begin_at(Start(saved, int(saved.name.removeprefix("global_step_"))))
     with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
         use_own_ray(trainer, sockets, job.devices)
         result = trainer.run(lambda: None)

@@ -19,13 +19,18 @@ from hydra import compose, initialize_config_module
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.replica import get_rollout_replica_class
 
+from rljob_runtime.step_metrics import CONTROL_CALL_SECONDS
 from rljob_runtime.verl_plugin import cpu_defaults, replica
+from rljob_runtime.verl_plugin.control_calls import ControlCalls
 
 SECONDS = 120.0
 SEQUENCES = 64
 TOKENS = 400
 """Of each response: more than the first sequences generate until all requests have arrived."""
 COUNTS = re.compile(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", re.MULTILINE)
+TOKENS_OF_STEPS = re.compile(
+    r'^vllm:rljob_(computed|padding)_tokens_total\{engine="0",mode="(\w+)"\} (\S+)$', re.MULTILINE
+)
 ROLLOUT = "actor_rollout_ref.rollout"
 
 
@@ -60,11 +65,16 @@ def configuration(model: Path) -> Any:
         return compose("ppo_trainer", overrides=[f"{name}={value}" for name, value in overrides.items()])
 
 
+def metrics_of(address: str) -> str:
+    """Return the page of the engine's own metrics."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as answer:
+        page: str = answer.read().decode()
+    return page
+
+
 def waiting_and_running(address: str) -> int:
     """Return how many requests the engine has, by its own metrics."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as answer:
-        page = answer.read().decode()
-    return sum(int(float(value)) for value in COUNTS.findall(page))
+    return sum(int(float(value)) for value in COUNTS.findall(metrics_of(address)))
 
 
 async def measure(made: Any, requests: int) -> dict[str, Any]:
@@ -76,18 +86,24 @@ async def measure(made: Any, requests: int) -> dict[str, Any]:
         for number in range(requests)
     ]
     # Until as many as can have arrived, or no more come.
-    peak, unchanged, deadline = 0, 0, time.monotonic() + SECONDS
+    peak, unchanged, deadline, calls = 0, 0, time.monotonic() + SECONDS, ControlCalls()
     while peak < requests and unchanged < 10:
         assert time.monotonic() < deadline
+        calls.poll(replica.questions([made]))
         await asyncio.sleep(0.5)
         seen = await asyncio.to_thread(waiting_and_running, made.server_address)
         unchanged = 0 if seen > peak else unchanged + 1
         peak = max(peak, seen)
+    control = calls.take().get(CONTROL_CALL_SECONDS)
     begun = time.monotonic()
     await made.abort_all_requests()
     seconds = time.monotonic() - begun
     ends = [output.stop_reason for output in await asyncio.gather(*sent)]
-    return {"peak": peak, "aborted": ends.count("aborted"), "completed": ends.count("completed"), "seconds": seconds}
+    steps = {
+        f"{kind} {mode}": float(count) for kind, mode, count in TOKENS_OF_STEPS.findall(metrics_of(made.server_address))
+    }
+    ended = {"aborted": ends.count("aborted"), "completed": ends.count("completed")}
+    return {"peak": peak, **ended, "seconds": seconds, "control_seconds": control, "tokens_of_steps": steps}
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 import types
@@ -146,7 +147,7 @@ def test_a_caller_that_keeps_mini_batches_gets_verls_order(monkeypatch: pytest.M
     from rljob_runtime.verl_plugin.trainer import RLJobTrainer
 
     verls = RLJobTrainer._balance_batch
-    monkeypatch.setattr(RLJobTrainer, "_balance_batch", lambda *given: verls(*given, keep_minibatch=True))
+    monkeypatch.setattr(RLJobTrainer, "_balance_batch", functools.partialmethod(verls, keep_minibatch=True))
     kept, lengths = configuration(8), lengths_of_answers(64)
     assert trained(4, kept, lengths, balances=True)[0].keys == trained(4, kept, lengths, balances=False)[0].keys
 

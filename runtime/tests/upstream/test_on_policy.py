@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Optimizations, Platform
 
 torch = pytest.importorskip("torch")
 
@@ -158,6 +164,70 @@ def test_the_figures_of_mismatch_are_those_of_verls_pass(cuts: tuple[int, ...]) 
     # Without truncated sampling, the expectation of the surprise of a sampled token is the entropy.
     surprise = -(response(whole).values() * masks().values()).sum() / masks().values().sum()
     assert step["actor/entropy"] == pytest.approx(float(surprise), rel=1e-5)
+
+
+def decided(folder: Path, notes: list[str], model: dict[str, object], **overrides: Any) -> Any:
+    """Return what our trainer decides about a composed configuration and a model."""
+    from rljob_runtime import hydra_config
+    from rljob_runtime.spool import Spool
+    from rljob_runtime.verl_plugin.on_policy import SkippedPass
+
+    (folder / "config.json").write_text(json.dumps(model))
+    settings = {
+        "algorithm.adv_estimator": "grpo",
+        "data.train_batch_size": 32,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 32,
+        "actor_rollout_ref.rollout.n": 8,
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+        "actor_rollout_ref.model.path": str(folder),
+        **{key.replace("__", "."): value for key, value in overrides.items()},
+    }
+    wishes = Optimizations(skip_old_log_prob=True)
+    job = JobConfig(CONTRACT_VERSION, "ns", "job", "u", "c", 1, Platform.CPU, 1, 2, 2, 40, settings)
+    job = dataclasses.replace(job, optimizations=wishes)
+    config = hydra_config.compose(job, Spool(folder / "spool"), folder / "scratch")
+    return SkippedPass(config, SimpleNamespace(job=job, note=notes.append))  # type: ignore[arg-type]
+
+
+DROPOUT = "actor_rollout_ref__model__override_config"
+
+
+def test_the_trainer_skips_the_pass_of_one_update(tmp_path: Path) -> None:
+    notes: list[str] = []
+    made = decided(tmp_path, notes, {"attention_dropout": 0.0, "classifier_dropout": 0.1})
+    assert made.skips(32 * 8)
+
+    def correction() -> Any:
+        return made._config.algorithm.rollout_correction
+
+    with made.uncorrected():
+        assert correction() is None
+    assert correction().bypass_mode is False
+    # An agent loop has returned more rows than one update takes.
+    assert not made.skips(32 * 8 + 1)
+    with made.uncorrected():
+        assert correction() is not None
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "words"),
+    [
+        ({"attention_dropout": 0.1}, {}, "attention_dropout 0.1"),
+        ({"text_config": {"attention_dropout": 0.1}}, {}, "attention_dropout 0.1"),
+        ({"attention_dropout": 0.1}, {f"+{DROPOUT}": {"attention_dropout": 0.0}}, None),
+        ({}, {f"+{DROPOUT}": {"attention_dropout": 0.2}}, "attention_dropout 0.2"),
+        ({}, {"algorithm__use_kl_in_reward": True}, "KL penalty"),
+    ],
+)
+def test_the_trainer_keeps_the_pass_that_the_operator_could_not_judge(
+    tmp_path: Path, model: dict[str, object], overrides: dict[str, Any], words: str | None
+) -> None:
+    notes: list[str] = []
+    made = decided(tmp_path, notes, model, **overrides)
+    assert made.skips(8) is (words is None)
+    assert len(notes) == (0 if words is None else 1)
+    assert all(str(words) in note for note in notes)
 
 
 def test_verl_keeps_what_skipping_the_pass_needs() -> None:

@@ -5,6 +5,7 @@ Components that need devices or Ray are replaced by small ones that record calls
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 import types
@@ -17,6 +18,7 @@ import pytest
 from rljob_runtime.contract import (
     CONTRACT_VERSION,
     JobConfig,
+    Optimizations,
     Phase,
     Platform,
     Progress,
@@ -59,6 +61,8 @@ class Queue:
 
 class Replicas:
     """The checkpoint manager, whose engines are awake or asleep."""
+
+    replicas = ()
 
     def __init__(self, events: list[str]) -> None:
         self._events = events
@@ -192,6 +196,24 @@ def test_a_validation_that_is_under_way_is_left_within_a_second(
     assert loop.queue.prompts == {}
     assert (loop.trainer.stopped_by, loop.trainer.global_steps) == (mode, 4)
     assert VALIDATION_SKIPPED.format(step=4) in capfd.readouterr().err
+
+
+def test_requests_that_wait_for_a_replica_are_ended_before_those_that_have_one(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    def end_waiting() -> str:
+        loop.events.append("nothing waits")
+        return "reference"
+
+    remote = types.SimpleNamespace(remote=end_waiting)
+    router = types.SimpleNamespace(end_waiting=remote)
+    loop.trainer.llm_server_manager = types.SimpleNamespace(global_load_balancer=router)
+    loop.run.job = dataclasses.replace(loop.run.job, optimizations=Optimizations(late_binding=True))
+    monkeypatch.setattr(ray, "get", lambda reference: {"reference": 3}[reference])
+    loop.in_validation = loop.stop
+    assert loop.fit()[:4] == ["weights 4", "validates", "nothing waits", "aborted"]
 
 
 def test_a_stop_that_came_before_a_validation_leaves_it_out_and_wakes_no_replica(loop: Loop) -> None:

@@ -51,6 +51,8 @@ def test_the_trainer_still_has_the_methods_that_ours_extends(base: Any) -> None:
     assert parameters(base._init_resource_pool_mgr) == ["self"]
     assert parameters(base.on_sample_end) == ["self"]
     assert parameters(base._submit_batch_to_rollout) == ["self", "batch"]
+    assert parameters(base._balance_batch) == ["self", "batch", "metrics", "logging_prefix", "keep_minibatch"]
+    assert parameters(base._fetch_one_gen_batch) == ["self"]
     expected = ["self", "batch", "metrics", "timing_raw", "global_steps", "epoch"]
     assert parameters(base._compute_metrics) == expected
     expected = ["self", "data_sources", "sample_uids", "reward_extra_infos_dict", "sample_turns", "expected_acc_counts"]

@@ -37,6 +37,10 @@ def test_every_request_reaches_the_engine_and_ends_at_an_abort() -> None:
     # verl's own replica holds a thousand of them, and answers the abort when each of these has a token.
     assert ours["peak"] == REQUESTS > UPSTREAM_LIMIT
     assert (ours["aborted"], ours["completed"]) == (REQUESTS, 0)
+    # It was asked for its address while it held them, and its engine counted what it computed; CPUs have no graphs.
+    assert ours["control_seconds"] is not None
+    assert ours["tokens_of_steps"]["computed NONE"] > REQUESTS
+    assert ours["tokens_of_steps"]["padding NONE"] == 0
 
 
 @pytest.mark.skipif(not os.environ.get("RLJOB_COMPARE"), reason="RLJOB_COMPARE asks for the comparison with verl's own")

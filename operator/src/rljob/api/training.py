@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rljob.api import forms
-from rljob.api.base import ATOMIC, Count, Decimal, MapAsText, Model, Path, SignedDecimal, Switch
+from rljob.api.base import ATOMIC, Count, Decimal, MapAsText, Model, Path, Quantity, SignedDecimal, Switch
 
 Factor = Annotated[int, Field(ge=1, le=65_536, json_schema_extra={"format": "int32"})]
 """Size of one dimension of parallelism."""
@@ -233,6 +233,14 @@ class SpeculativeDecoding(Model):
     """NGram and Suffix propose tokens from the text generated so far. None disables speculation. Defaults to None."""
     tokens: Count = 3
     """Number of tokens proposed per decoding step. Defaults to 3."""
+    max_sequences: Factor = 32
+    """Maximum number of running sequences with which an engine proposes tokens. With more, checking proposals costs
+    more than it saves. Defaults to 32."""
+    history: bool = False
+    """Also propose tokens from responses of earlier steps to the same prompt, those with high rewards first. Requires
+    Suffix. Defaults to false."""
+    history_memory: Quantity = "1Gi"
+    """Memory of each engine process for these responses, 64Mi to 64Gi. Defaults to 1Gi."""
 
 
 class Rollout(Model):

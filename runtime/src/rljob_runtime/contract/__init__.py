@@ -19,6 +19,7 @@ from rljob_runtime.contract.command import (
     Placeholder,
     ProgressSource,
 )
+from rljob_runtime.contract.drafts import DRAFTS_VARIABLE, Drafts
 from rljob_runtime.contract.exit_codes import ExitCode, Outcome
 from rljob_runtime.contract.foreign_json import ForeignJSONError, legible
 from rljob_runtime.contract.foreign_json import parse as parse_foreign_json
@@ -66,6 +67,7 @@ from rljob_runtime.contract.start import StartProgress, StartStage
 
 __all__ = [
     "CONTRACT_VERSION",
+    "DRAFTS_VARIABLE",
     "IMAGE_SHELL_FILE",
     "INJECTED_FOLDER",
     "NOTES_MAX",
@@ -83,6 +85,7 @@ __all__ = [
     "CommandStop",
     "ContractError",
     "CoreBinding",
+    "Drafts",
     "ExitCode",
     "ForeignJSONError",
     "JobConfig",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rljob_runtime.contract import codec
 from rljob_runtime.contract.command import CommandConfig
+from rljob_runtime.contract.drafts import Drafts
 from rljob_runtime.contract.optimizations import Optimizations
 
 CONTRACT_VERSION = 1
@@ -148,6 +149,8 @@ class JobConfig:
     """Whether to bind processes to CPUs near their device."""
     needs: NodeNeeds = codec.added(NodeNeeds())  # noqa: RUF009 - frozen
     optimizations: Optimizations = codec.added(Optimizations())  # noqa: RUF009 - frozen
+    drafts: Drafts | None = None
+    """When the rollout drafts tokens; None if it does not."""
     command: CommandConfig | None = None
     """The user's command that trains instead of the image's trainer. `overrides` is then empty."""
 

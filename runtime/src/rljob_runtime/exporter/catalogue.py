@@ -186,7 +186,41 @@ DENSE_PADDING = Metric(
     unit="ratio",
 )
 
+# The updates of the last step.
+UPDATES_WAITING = Metric(
+    "rljob_updates_waiting_ratio",
+    "gauge",
+    "Share of the data-parallel ranks' time at the actor's updates that they wait for the slowest, by verl's cost of "
+    "the samples. Absent if ranks shuffle their samples.",
+    "our trainer: 1 - sum of the mean rank's cost / sum of the slowest rank's cost",
+    unit="ratio",
+)
+UPDATE_WAITING = Metric(
+    "rljob_update_waiting_ratio",
+    "gauge",
+    "The same of one update, numbered from 0.",
+    "our trainer: 1 - mean rank's cost / slowest rank's cost",
+    ("update",),
+    "ratio",
+)
+UPDATE_RANK_TOKENS = Metric(
+    "rljob_update_rank_tokens",
+    "gauge",
+    "Tokens of an update per data-parallel rank (min, max). `rljob_rank_tokens` is that of the whole step.",
+    "our trainer: lengths of the samples in the order in which ranks train them",
+    ("update", "stat"),
+    "tokens",
+)
+
 # The last rollout.
+CONTROL_CALL = Metric(
+    "rljob_control_call_seconds",
+    "gauge",
+    "Longest time that a replica took during the rollout to answer a call that costs it nothing. An abort of the "
+    "rollout waits as long before it begins.",
+    "our trainer: every 5 seconds a call to each replica's server",
+    unit="seconds",
+)
 FIRST_DP_IDLE = Metric(
     "rljob_first_dp_idle_ratio",
     "gauge",
@@ -330,6 +364,10 @@ OWN = (
     DISCARDED_TOKENS,
     PADDED_ROWS,
     DENSE_PADDING,
+    UPDATES_WAITING,
+    UPDATE_WAITING,
+    UPDATE_RANK_TOKENS,
+    CONTROL_CALL,
     FIRST_DP_IDLE,
     CLUSTER_IDLE,
     ROLLOUT_TAIL,

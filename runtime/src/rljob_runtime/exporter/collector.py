@@ -17,6 +17,8 @@ MAX_REPLICAS = 256
 MAX_VERL_SERIES = 400
 """verl logs about a hundred metrics; an unusual data set or a model with many layers may add hundreds."""
 MAX_STAGES = 32
+MAX_UPDATES = 32
+"""Updates of a step whose figures are served, the first ones. steps.jsonl has all."""
 TPS_PREFIX = f"{step_metrics.PREFIX}/tokens_per_second/"
 TOKENS_PREFIX = f"{step_metrics.PREFIX}/tokens/"
 SHARE_PREFIX = f"{step_metrics.PREFIX}/stage_share/"
@@ -30,6 +32,8 @@ PLAIN = {
     step_metrics.DISCARDED_TOKENS: catalogue.DISCARDED_TOKENS,
     step_metrics.PADDED_ROWS: catalogue.PADDED_ROWS,
     step_metrics.DENSE_PADDING: catalogue.DENSE_PADDING,
+    step_metrics.UPDATES_WAITING: catalogue.UPDATES_WAITING,
+    step_metrics.CONTROL_CALL_SECONDS: catalogue.CONTROL_CALL,
 }
 """Values without labels of their own."""
 REPLICA = {"finish_seconds": catalogue.REPLICA_FINISH, "requests": catalogue.REPLICA_REQUESTS}
@@ -156,6 +160,19 @@ def _add_step(families: Families, metrics: Mapping[str, float]) -> None:
                 families.add(REPLICA[figure], value, replica=replica)
             else:
                 families.dropped["rljob"] += 1
+        elif key.startswith(step_metrics.UPDATE_PREFIX):
+            update, figure = key.removeprefix(step_metrics.UPDATE_PREFIX).split("/")
+            _add_update(families, int(update), figure, value)
+
+
+def _add_update(families: Families, update: int, figure: str, value: float) -> None:
+    if update >= MAX_UPDATES:
+        families.dropped["rljob"] += 1
+    elif figure == "waiting_ratio":
+        families.add(catalogue.UPDATE_WAITING, value, update=str(update))
+    else:
+        stat = figure.removeprefix("rank_tokens_")
+        families.add(catalogue.UPDATE_RANK_TOKENS, value, update=str(update), stat=stat)
 
 
 def _stages(families: Families, seconds: Mapping[str, float]) -> list[tuple[str, float]]:

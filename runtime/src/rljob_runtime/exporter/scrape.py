@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rljob_runtime.exporter import catalogue, collector, scrape_targets, upstream_metrics, verl_metrics
 from rljob_runtime.exporter.aggregator import Aggregator
-from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_VERL_SERIES, Families
+from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_UPDATES, MAX_VERL_SERIES, Families
 from rljob_runtime.exporter.exposition import Family, render, within_label_limits
 from rljob_runtime.exporter.totals import Totals
 from rljob_runtime.spool import Spool
@@ -25,11 +25,13 @@ PLAIN_SERIES = 160
 """Own series that do not grow with the job: one per metric, and phases, node checks, tokens, divisors, states."""
 OF_A_REPLICA = 3
 """Own series per replica: finish time, requests, availability."""
+OF_AN_UPDATE = 3
+"""Own series per update: waiting, fewest and most tokens of a rank."""
 
 
 def bound(ranks: int) -> int:
     """Return the maximum number of series of a job with `ranks` data-parallel rollout ranks."""
-    own = PLAIN_SERIES + 3 * MAX_STAGES + OF_A_REPLICA * ranks
+    own = PLAIN_SERIES + 3 * MAX_STAGES + OF_AN_UPDATE * MAX_UPDATES + OF_A_REPLICA * ranks
     vllm = MAX_VLLM_SUMMED + len(upstream_metrics.PER_REPLICA) * ranks
     return own + MAX_VERL_SERIES + vllm + MAX_TRANSFER_QUEUE
 

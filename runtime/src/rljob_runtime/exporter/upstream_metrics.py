@@ -62,6 +62,26 @@ PER_REPLICA = (
 )
 """Kept per replica. Every other family of vLLM is summed over the replicas."""
 
+PADDING = (
+    Metric(
+        "vllm:rljob_computed_tokens_total",
+        "counter",
+        "Tokens of requests that the engines' steps computed, by graph mode (FULL, PIECEWISE, NONE).",
+        "the runtime's counter in the replica's /metrics",
+        ("mode",),
+        "tokens",
+    ),
+    Metric(
+        "vllm:rljob_padding_tokens_total",
+        "counter",
+        "Tokens that the engines' steps computed to fill a captured batch, the largest of all data-parallel ranks.",
+        "the runtime's counter in the replica's /metrics",
+        ("mode",),
+        "tokens",
+    ),
+)
+"""Summed over the replicas (verl_plugin/padding_counter.py)."""
+
 LEFT_OUT = ("vllm:lora_requests_info",)
 """Families whose sum has no meaning."""
 

@@ -175,13 +175,42 @@ ROWS = (
     ),
     KeyRow("rollout/spec_accept_length", "rljob_speculative_accepted_tokens", "Tokens accepted per check.", "tokens"),
     KeyRow(
-        "rollout/moe/{figure}/layer_{layer}",
-        "rljob_expert_load_violation",
-        "Imbalance of the expert load by layer (max_vio, min_vio, avg_vio).",
+        "rollout/draft_tokens/{source}",
+        "rljob_draft_tokens",
+        "Tokens of the step's drafts that engines checked, by source (own, shared, history).",
+        "tokens",
     ),
     KeyRow(
-        "rollout/moe/{figure}/{stat}", "rljob_expert_load", "Imbalance of the expert load over all layers (max, avg)."
+        "rollout/draft_tokens_accepted/{source}",
+        "rljob_draft_accepted_tokens",
+        "Tokens of the step's drafts that engines accepted, by source.",
+        "tokens",
     ),
+    KeyRow(
+        "rollout/draft_steps_ratio",
+        "rljob_draft_steps_ratio",
+        "Share of an engine's steps in which it drafted, because few enough sequences were running.",
+        "ratio",
+    ),
+    KeyRow(
+        "rollout/draft_history_bytes",
+        "rljob_draft_history_bytes",
+        "Memory of an engine for responses of earlier steps.",
+        "bytes",
+    ),
+    KeyRow(
+        "rollout/moe/{figure}/layer_{layer}",
+        "rljob_expert_load_violation",
+        "Load of an expert / mean load - 1, by layer: of the most (max_vio) and the least loaded expert (min_vio), and "
+        "the mean distance (avg_vio). verl logs it every moe_load_balance_metrics_interval steps, with routing replay.",
+    ),
+    KeyRow("rollout/moe/{figure}/{stat}", "rljob_expert_load", "The same over all layers (max, avg)."),
+    KeyRow(
+        "rollout/moe/routed_expert_assignments",
+        "rljob_expert_assignments",
+        "Choices of an expert by a token, over all layers, of which the expert load was computed.",
+    ),
+    KeyRow("rollout/moe/routed_experts_found", "rljob_expert_load_known", "1 if the engine returned its routing."),
     # Balance, cost, memory.
     KeyRow(
         "global_seqlen/{stat}",

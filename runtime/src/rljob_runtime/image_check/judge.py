@@ -10,6 +10,7 @@ from rljob_runtime.image_check.requirements import (
     PYTHON_BELOW,
     PYTHON_MINIMUM,
     RAY_MINIMUM,
+    SUFFIX_TREES,
     TABLE,
     VERL,
     VERL_PYTHON_BELOW,
@@ -30,7 +31,7 @@ REPLACED = frozenset({"verl", "transfer_queue"})
 
 def judge(facts: ImageFacts) -> Judgement:
     """Return the verdicts for an image, one row for each thing that was examined."""
-    rows = (*_base(facts), *_verl(facts), *_requirements(facts), *_ascend(facts), *_seams(facts))
+    rows = (*_base(facts), *_verl(facts), *_requirements(facts), _suffix_trees(facts), *_ascend(facts), *_seams(facts))
     return Judgement(rows, injects_verl(facts))
 
 
@@ -101,6 +102,13 @@ def _requirements(facts: ImageFacts) -> Iterator[Row]:
         if version is None or not wanted.accepts(version):
             problem = f"verl {VERL} needs {f'{name} {wanted.range}'.strip()} ({wanted.source}); install it"
         yield _row(name, version, problem, ONLY_VERL)
+
+
+def _suffix_trees(facts: ImageFacts) -> Row:
+    """Return what jobs without it do not miss. The launcher refuses one that needs it."""
+    version = facts.distributions.get(SUFFIX_TREES)
+    message = "" if version else "needed only by jobs with rollout.speculative.method Suffix"
+    return Row(SUFFIX_TREES, version or ABSENT, {Launcher.VERL: Verdict.FITS}, message)
 
 
 def _installed(facts: ImageFacts, wanted: Requirement) -> tuple[str, str | None]:

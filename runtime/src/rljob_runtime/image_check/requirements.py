@@ -107,5 +107,7 @@ TABLE = (
     Requirement(("prometheus-client",), "TransferQueue 0.1.11, METADATA: Requires-Dist, metrics.py:39", "0.20.0"),
     *(Requirement((name,), f"imported by {place}") for name, place in _IMPORTED),
 )
-READ = ("verl", "ray", "torch-npu", "vllm-ascend", *(name for row in TABLE for name in row.names))
+SUFFIX_TREES = "arctic-inference"
+"""Needed only by `rollout.speculative.method: Suffix` (vLLM 0.23.0, config/speculative.py:812)."""
+READ = ("verl", "ray", "torch-npu", "vllm-ascend", SUFFIX_TREES, *(name for row in TABLE for name in row.names))
 """Distributions whose version `gather` reads."""

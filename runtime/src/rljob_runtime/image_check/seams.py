@@ -99,6 +99,7 @@ _BASELINES = Use("verl_plugin.trainer", "the first step of a job with algorithm 
 _COUNT = Use("verl_plugin.start_stages", "the trainer fails when it starts ranks and replicas")
 _DISCARDED = Use("verl_plugin.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED)
 _BALANCE = Use("verl_plugin.batch_balance", "the trainer fails when it orders the batch of a step")
+_ORDER = Use("verl_plugin.ordered_loader", "a job with optimizations.promptOrder LengthAware fails", Verdict.DEGRADED)
 _CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration and fails")
 _LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
 _RUNNER = Use("verl_plugin.task_runner", "the launcher cannot place the trainer on the head")
@@ -107,7 +108,11 @@ _BLAME = Use("verl_plugin.agent_loop", "the cause of failed rollouts is not repo
 _KEPT = Use("first_failure", "the cause of failed rollouts is not reported", Verdict.DEGRADED, Verdict.DEGRADED)
 _PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data")
 _ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
+_LATE = Use("verl_plugin.late_client", "no rollout starts if the job holds requests back", Verdict.DEGRADED)
 _ROOM = Use("verl_plugin.vllm_replica", "no replica starts")
+_PADDING = Use(
+    "verl_plugin.padding_counter", "padding of the engines' batches is not counted", Verdict.DEGRADED, Verdict.DEGRADED
+)
 _ABORT = Use("verl_plugin.vllm_replica", "a stop during a rollout fails")
 _SLEEP = Use(
     "verl_plugin.vllm_replica",
@@ -147,8 +152,19 @@ _BY_RAY = Use(
 _ENGINE = Use("vllm_plugin", "vLLM's engine fails")
 _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
 
+_DRAFTS = Use("vllm_plugin.drafts", "vLLM's engine fails if the job drafts tokens", Verdict.DEGRADED, Verdict.DEGRADED)
+_EXCHANGE = Use("verl_plugin.drafts", "drafts have neither history nor metrics", Verdict.DEGRADED, Verdict.DEGRADED)
+_SAMPLER = Use(
+    "vllm_plugin.cpu_sampler",
+    "vLLM's engine fails on CPUs if the job drafts tokens",
+    Verdict.DEGRADED,
+    Verdict.DEGRADED,
+    Platform.CPU,
+)
+
 _V1 = "verl.trainer.ppo.v1"
 _VLLM_SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+_LOADER = "torchdata.stateful_dataloader"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
 _KV = "ray.experimental.internal_kv"
 _SHARED_QUEUE = "vllm.distributed.device_communicators.shm_broadcast"
@@ -169,6 +185,7 @@ _TRAINER = (
             "_submit_batch_to_rollout: self batch",
             "_balance_batch: self batch metrics logging_prefix keep_minibatch",
             "_validate: self",
+            "get_llm_client: self",
             "on_init_end: self",
             "on_train_begin: self",
             "on_train_end: self",
@@ -202,11 +219,15 @@ _TRAINER = (
         )
         for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
     ),
+    *_ORDER.of(_V1, "PPOTrainerSync._fetch_one_gen_batch: self"),
+    *_ORDER.of(_LOADER, "StatefulDataLoader.state_dict: self", "StatefulDataLoader.load_state_dict: self state_dict"),
+    *_ORDER.of(f"{_LOADER}.sampler", "RandomSampler"),
     *_FIT.of("verl.utils.tracking", "Tracking.finish: self exit_code", "Tracking.logger"),
     *_STOP.of(
         "verl.checkpoint_engine",
         "CheckpointEngineManager.sleep_replicas: self",
         "CheckpointEngineManager.abort_replicas: self reject_request",
+        "CheckpointEngineManager.replicas",
     ),
     *_STOP.of("transfer_queue", "kv_list: partition_id", "kv_clear: keys partition_id"),
     *_STOP_LATE.of(
@@ -297,7 +318,9 @@ _WORKERS = (
         "RolloutReplicaRegistry",
         "RolloutReplicaRegistry._registry",
         "RolloutReplicaRegistry.register: cls name loader",
+        "RolloutReplica",
         "RolloutReplica.launch_servers: self",
+        "RolloutReplica.server_handle",
         "RolloutReplica.is_reward_model",
         "RolloutReplica.is_teacher_model",
     ),
@@ -316,9 +339,21 @@ _WORKERS = (
         "LLMServerManager.global_load_balancer",
     ),
     *_ROUTER.of("verl.workers.rollout.router", "get_router_handle"),
+    *_LATE.of("verl.workers.rollout.router", "_create_plugin_extension: servers router_config_path"),
+    *_LATE.of(
+        "verl.workers.rollout.llm_server",
+        "LLMServerClient",
+        "LLMServerClient._acquire_server: self request_id extra",
+        "LLMServerClient._load_balancer",
+        "LLMServerClient._release_server: self server_id request_id",
+        "LLMServerClient.generate",
+        "LLMServerManager.get_client: self client_cls kwargs",
+    ),
+    *_LATE.of("verl.workers.rollout.replica", "TokenOutput"),
     *_ROOM.of(
         _VLLM_SERVER,
         "vLLMHttpServer",
+        "vLLMHttpServer.get_server_address: self",
         "vLLMReplica",
         "vLLMReplica.__init__",
         "vLLMReplica.config",
@@ -338,6 +373,19 @@ _WORKERS = (
     ),
     *_SLEEP.of(_VLLM_SERVER, "vLLMHttpServer._resolve_sleep_level: self", "vLLMHttpServer.lora_as_adapter"),
     *_SLEEP_ON_NPU.of("vllm_ascend.worker.worker", "NPUWorker.sleep: self level", "NPUWorker._sleep_saved_buffers"),
+    *_ROOM.of(
+        _VLLM_SERVER,
+        "vLLMHttpServer.run_server: self args",
+        "vLLMHttpServer.run_headless: self args",
+    ),
+    *_PADDING.of(
+        "vllm.v1.metrics.loggers",
+        "AggregateStatLoggerBase",
+        "LoggingStatLogger",
+        "PerEngineStatLoggerAdapter",
+        "StatLoggerManager",
+    ),
+    *_PADDING.of("vllm.v1.engine.async_llm", "AsyncLLM.logger_manager"),
     *_ABORT.of("vllm.v1.engine.async_llm", "AsyncLLM.pause_generation", "AsyncLLM.output_processor"),
     *_ABORT.of("vllm.v1.engine.output_processor", "OutputProcessor.request_states", "RequestState.is_prefilling"),
     *_BINDING.of(
@@ -387,6 +435,36 @@ _VLLM = (
     *_ENGINE.of("vllm.platforms", "current_platform"),
     *_ENGINE.of("vllm.platforms.interface", "Platform.is_cpu: self"),
     *_ENGINE_BINDING.of("vllm.v1.worker.worker_base", "WorkerWrapperBase", "WorkerWrapperBase.init_device: self"),
+    *_DRAFTS.of(
+        "vllm.v1.spec_decode.suffix_decoding",
+        "SuffixDecodingProposer",
+        "SuffixDecodingProposer.__init__: self vllm_config",
+        "SuffixDecodingProposer.propose: self input_batch sampled_token_ids slot_mappings",
+    ),
+    *_DRAFTS.of(
+        "vllm.v1.spec_decode.ngram_proposer",
+        "NgramProposer",
+        "NgramProposer.batch_propose: self num_requests valid_ngram_requests num_tokens_no_spec token_ids_cpu",
+    ),
+    *_DRAFTS.of("vllm.v1.worker.worker_base", "WorkerWrapperBase.worker"),
+    *_EXCHANGE.of("vllm.v1.engine.async_llm", "AsyncLLM.collective_rpc: self method timeout args kwargs"),
+    *_EXCHANGE.of("verl.workers.rollout.llm_server", "LLMServerManager.server_handles"),
+    *_DRAFTS.of(
+        "vllm.v1.worker.gpu_input_batch",
+        "InputBatch.req_ids",
+        "InputBatch.req_id_to_index",
+        "InputBatch.num_prompt_tokens",
+        "InputBatch.num_tokens_no_spec",
+        "InputBatch.token_ids_cpu",
+    ),
+    *_SAMPLER.of(
+        "vllm.utils.cpu_triton_utils",
+        "expand_kernel",
+        "sample_recovered_tokens_kernel",
+        "_expand_kernel_impl: output input_val cu_num_tokens replace_from replace_to MAX_NUM_TOKENS",
+        "_sample_recovered_tokens_kernel_impl: output_token_ids cu_num_draft_tokens draft_token_ids draft_probs "
+        "target_probs inv_q vocab_size BLOCK_SIZE NO_DRAFT_PROBS",
+    ),
     *_FREEZE.of("vllm.v1.worker.worker_base", "WorkerWrapperBase.init_worker: self all_kwargs"),
     *_FREEZE_ON_CPU.of("vllm.v1.worker.cpu_worker", "CPUWorker.compile_or_warm_up_model: self"),
     *_FREEZE_ON_NPU.of("vllm_ascend.worker.worker", "NPUWorker.compile_or_warm_up_model: self"),

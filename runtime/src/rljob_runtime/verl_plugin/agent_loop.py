@@ -14,6 +14,7 @@ import ray
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from rljob_runtime import first_failure
+from rljob_runtime.verl_plugin import late_client
 
 
 # Decorated, as verl's own class is, so that Ray pickles both by value. If it pickled ours by reference, verl's methods,
@@ -23,6 +24,7 @@ class ReportingWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[mi
     """Runs in an actor; many responses are generated concurrently in its event loop."""
 
     async def _run_agent_loop(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - verl's signature
+        late_client.PROMPT.set(options.get("uid"))
         try:
             return await super()._run_agent_loop(*arguments, **options)
         except Exception as error:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rljob_runtime import checkpoint_contents, launcher_overrides, model_check, parallelism, preflight
+from rljob_runtime import checkpoint_contents, draft_check, launcher_overrides, model_check, parallelism, preflight
 from rljob_runtime.contract import NOTE_LIMIT, ExitCode, JobConfig, OverrideValue, StopMode
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.image_check import verl_choice
@@ -62,6 +62,7 @@ class VerlTrainer:
 
         job = setup.job
         model_check.require(job)
+        draft_check.require(job)
         config = hydra_config.compose(job, setup.spool, setup.scratch)
         require_plugin(job)
         checkpoint_contents.require(job, config, needs_critic=trains_critic(config))

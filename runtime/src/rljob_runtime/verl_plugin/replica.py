@@ -9,6 +9,7 @@ are answered when an earlier response ends.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,13 @@ from typing import TYPE_CHECKING, Any
 from rljob_runtime.node_checks.versions import older
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
 
     from omegaconf import DictConfig
+    from verl.workers.rollout.replica import RolloutReplica
+
+    from rljob_runtime.verl_plugin.control_calls import Ask
 
 NAME = "vllm"
 """The name of vLLM's replicas in verl's registry (replica.py:388)."""
@@ -55,6 +60,16 @@ def requests_of(config: DictConfig, validated: int) -> int:
     rollout = config.actor_rollout_ref.rollout
     trained = int(config.data.train_batch_size) * (int(rollout.n) + 1)
     return max(trained, validated * int(rollout.val_kwargs.n))
+
+
+def questions(replicas: Iterable[RolloutReplica]) -> list[Ask]:
+    """Return, for each replica, a call that costs it nothing: by the actor that gets its requests and aborts."""
+    return [functools.partial(_ask, made.server_handle) for made in replicas]
+
+
+def _ask(server: Any) -> Future[Any]:  # noqa: ANN401 - a handle of Ray
+    asked: Future[Any] = server.get_server_address.remote().future()
+    return asked
 
 
 def discards_weights() -> bool:

@@ -17,28 +17,29 @@ from typing import TYPE_CHECKING, Any
 import ray
 import transfer_queue as tq
 from omegaconf import open_dict
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import register_trainer
 from verl.utils import tensordict_utils
 
-from rljob_runtime import checkpoint, first_failure, gc_freeze, parallelism, resume, training_attempt
+from rljob_runtime import checkpoint, first_failure, parallelism, resume, training_attempt
 from rljob_runtime.contract import Platform, StartStage, StopMode
 from rljob_runtime.input_checks import data_files
 from rljob_runtime.launcher_overrides import TRAINER_NAME
 from rljob_runtime.step_metrics import Batch, RolloutWindow
 from rljob_runtime.stop_rules import Match, StopRules
 from rljob_runtime.verl_plugin import (
-    batch_balance,
     cpu_defaults,
+    drafts,
     fenced_save,
-    on_policy,
     overlong,
     remax_baselines,
     replica,
     start_stages,
     tracking,
 )
+from rljob_runtime.verl_plugin.control_calls import ControlCalls
 from rljob_runtime.verl_plugin.discarded_tokens import DiscardedTokens, padded_rows
 from rljob_runtime.verl_plugin.metrics import numbers, validation_metrics
+from rljob_runtime.verl_plugin.optimized_trainer import OptimizedTrainer
 from rljob_runtime.verl_plugin.replica_times import from_plain
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class ValidationAbandonedError(BaseException):
 
 
 @register_trainer(TRAINER_NAME)
-class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
+class RLJobTrainer(OptimizedTrainer):
     """The trainer of one attempt."""
 
     # Attributes of the base class, which has no types.
@@ -88,6 +89,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._rules = StopRules(self._run.job.stop_rules)
         self._window = RolloutWindow()
         self._discarded = DiscardedTokens()
+        self._calls = ControlCalls()
+        self._drafts = drafts.DraftExchange(self._run.job.drafts)
         self._data_before: dict[str, Any] = {}
         self._in_loop = False
         self._lossy = False
@@ -95,7 +98,6 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._nan: str | None = None
         self._baseline_of: dict[str, str] = {}
         self._take_over(config)
-        self._old = on_policy.SkippedPass(config, self._run)
         super().__init__(config)
         self._publisher = fenced_save.Publisher(self.checkpoint_callback, self._run)
         self.checkpoint_callback = self._publisher
@@ -123,6 +125,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             deadline = time.monotonic() + replay_buffer.poll_interval
             while True:
                 self._abandon_if_stopped(partition_id)
+                if partition_id == "train":
+                    self._calls.poll(replica.questions(self.checkpoint_manager.replicas))
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return last_debug_time
@@ -150,10 +154,9 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     def _setup(self) -> None:
         # The validation data is read before the first replica is created.
         level = replica.possible_level(self._run.job.optimizations.sleep_level, self._run.note)
-        replica.register(lambda: replica.requests_of(self.config, len(self.val_dataset)), level)
+        replica.register(self._most_requests, level)
         start_stages.count_replicas(self.config.actor_rollout_ref.rollout.name, self.start)
         super()._setup()
-        self._old.install(self.actor_rollout_wg)
 
     def _init_resource_pool_mgr(self) -> None:
         self.start.at(StartStage.STARTING_RANKS, 0, self._run.job.devices)
@@ -188,17 +191,8 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         """Record the end of the validation before training, and publish the address of the queue's metrics."""
         super().on_train_begin()
         self._in_loop = True
-        if self._run.job.optimizations.gc_freeze:
-            self._freeze()
         if endpoint := tq.get_metrics_endpoint():
             self._run.spool.write_queue_target(endpoint)
-
-    def _freeze(self) -> None:
-        """Exempt what the start created from garbage collection, in the ranks and in this process."""
-        # A rank runs its tasks in order, so the next one waits for this; a critic's ranks are those of the actor.
-        for rank in self.actor_rollout_wg.workers:
-            rank.__ray_call__.remote(gc_freeze.freeze_rank)
-        gc_freeze.freeze()
 
     def on_step_begin(self) -> None:
         """Record the data's position before this step's prompts are drawn, and start the replicas' clock.
@@ -272,7 +266,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self._shutdown_dump_executor()
 
     def _abandon_rollout(self) -> None:
-        self.checkpoint_manager.abort_replicas()
+        self._abort_requests()
         self.abandoned_step = self.global_steps
         self._step_back(StopMode.ABORT_ROLLOUT)
 
@@ -322,20 +316,6 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
             self.train_dataloader = dataloader
         self._run.saved(self.global_steps, time.monotonic() - begun)
 
-    # Old log-probabilities: the update's own, where they are the same; see on_policy.py.
-
-    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        return batch if self._old.skips(len(batch)) else super()._compute_old_log_prob(batch, metrics)
-
-    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        with self._old.uncorrected():
-            return super()._compute_advantage(batch, metrics)
-
-    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        batch = super()._update_actor(batch, metrics)
-        self._old.report(metrics)
-        return batch
-
     # ReMax: each prompt again, sampled greedily; see remax_baselines.py.
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
@@ -371,24 +351,6 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         self._discarded.add(batch.tags)
         tq.kv_clear(keys=batch.keys, partition_id="val")
         self._baseline_of.clear()
-
-    # The order of a batch; see batch_balance.py.
-
-    def _balance_batch(
-        self,
-        batch: KVBatchMeta,
-        metrics: dict[str, Any],
-        logging_prefix: str = "global_seqlen",
-        keep_minibatch: bool = False,  # noqa: FBT001, FBT002 - verl's
-    ) -> KVBatchMeta:
-        batch = super()._balance_batch(batch, metrics, logging_prefix, keep_minibatch)
-        ranks = max(self.actor_rollout_wg._dispatch_info[batch_balance.ACTOR]) + 1  # noqa: SLF001
-        sizes = batch_balance.mini_batches(self.config, self.global_steps, has_critic=self.use_critic)
-        if self._run.job.optimizations.batch_balance and not keep_minibatch:
-            batch_balance.balance(batch, ranks, sizes, metrics, logging_prefix)
-        if batch_balance.ACTOR in sizes:
-            metrics.update(batch_balance.figures(batch, ranks, sizes[batch_balance.ACTOR]))
-        return batch
 
     # Metrics.
 
@@ -435,7 +397,7 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
         return {}
 
     def _abandon_validation(self) -> None:
-        self.checkpoint_manager.abort_replicas()
+        self._abort_requests()
         tq.kv_clear(keys=list(tq.kv_list(partition_id="val").get("val", ())), partition_id="val")
 
     def _take_window(self) -> RolloutWindow:
@@ -452,8 +414,9 @@ class RLJobTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     ) -> None:
         """Add our metrics to verl's and record the step. verl's own loggers run right after this."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        metrics.update(self._drafts.after_step(self.llm_server_manager.server_handles, batch))
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
-        metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers))
+        metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers) | self._calls.take())
         recorded = numbers(metrics)
         self._run.record(global_steps, recorded)
         self._apply_stop_rules(global_steps, recorded)

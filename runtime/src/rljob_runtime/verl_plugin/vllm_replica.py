@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from verl.workers.rollout.vllm_rollout import vllm_async_server
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
 from rljob_runtime.verl_plugin.replica import DISCARD, KEEP, Load, discards_weights
+from rljob_runtime.vllm_plugin.drafts import EXCHANGE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 POLL_SECONDS = 0.01
 log = logging.getLogger(__name__)
+
+
+def count_padding(arguments: argparse.Namespace) -> bool:
+    """Let the engines of these arguments count it, and report whether the user asked for vLLM's tables of it."""
+    asked = bool(getattr(arguments, "cudagraph_metrics", False))
+    arguments.cudagraph_metrics = True
+    return asked
 
 
 class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
@@ -25,6 +37,22 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
     no token yet, so an abort of a full replica waits for the responses that it should end. Admitted is what the engine
     knows: its pause ends all of it.
     """
+
+    async def run_server(self, args: argparse.Namespace) -> None:
+        """Start engine and server, and count padding."""
+        prints = count_padding(args)
+        await super().run_server(args)
+        try:
+            from rljob_runtime.verl_plugin import padding_counter
+
+            padding_counter.attach(self.engine, prints=prints)
+        except Exception:
+            log.exception("padding of this replica's batches is not counted")
+
+    async def run_headless(self, args: argparse.Namespace) -> None:
+        """Start the engines of another node, whose steps node 0 counts."""
+        count_padding(args)
+        await super().run_headless(args)
 
     async def abort_all_requests(
         self,
@@ -41,6 +69,12 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
         names = list(self.engine.output_processor.request_states)
         await self.engine.pause_generation(wait_for_inflight_requests=False, clear_cache=reset_prefix_cache)
         return {"aborted_count": len(names), "request_ids": names}
+
+    async def exchange_drafts(self, records: Sequence[tuple[bytes, bytes]]) -> dict[str, int]:
+        """Give responses of the last step to the engine's workers, which draft from them; return a worker's counts."""
+        answers: list[dict[str, int]] = await self.engine.collective_rpc(EXCHANGE, args=(records,))
+        # Ranks of a tensor group draft alike; stages of a pipeline before the last do not draft.
+        return next((answer for answer in answers if answer), {})
 
     async def _until_the_engine_has_them(self) -> None:
         deadline = time.monotonic() + vllm_async_server._GATE_BARRIER_TIMEOUT_S  # noqa: SLF001 - verl's own bound

@@ -1,7 +1,8 @@
 """Entry point of group `vllm.general_plugins`: vLLM calls `register` in each of its processes.
 
 Each process registers for stack traces, binds to the CPUs of its devices, and freezes what its start made. Engine
-processes are children of vLLM, not workers of Ray.
+processes are children of vLLM, not workers of Ray. If the job drafts tokens, their gate is installed (drafts.py), on
+CPUs with a repair of the sampler (cpu_sampler.py).
 
 On CPUs there are two more changes. After loading, vLLM packs a linear layer's weight for oneDNN and drops the original,
 so the weights of the next step have no target to load into. Keeping the original is sufficient: verl calls
@@ -18,6 +19,7 @@ import os
 from typing import Any
 
 from rljob_runtime import core_binding, gc_freeze
+from rljob_runtime.contract import DRAFTS_VARIABLE, Drafts
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.stacks import register as stack_register
 
@@ -40,8 +42,17 @@ def register() -> None:
         worker_freeze.install()
     from vllm.platforms import current_platform
 
+    drafts = os.environ.get(DRAFTS_VARIABLE)
+    if drafts:
+        from rljob_runtime.vllm_plugin import drafts as draft_plugin
+
+        draft_plugin.install(Drafts.from_variable(drafts))
     if not current_platform.is_cpu():
         return
+    if drafts:
+        from rljob_runtime.vllm_plugin import cpu_sampler
+
+        cpu_sampler.install()
     _keep_weights()
     _sleep_between_messages()
 

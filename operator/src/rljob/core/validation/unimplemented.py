@@ -24,15 +24,7 @@ class Unimplemented:
     """What happens instead."""
 
 
-TABLE: tuple[Unimplemented, ...] = (
-    *(
-        Unimplemented(f"optimizations.{name}", "the runtime does not support it yet; see status.resolved.decisions")
-        for name in (
-            "loadBalancer",
-            "promptOrder",
-        )
-    ),
-)  # fmt: skip
+TABLE: tuple[Unimplemented, ...] = ()
 
 
 def unimplemented_fields(spec: RLJobSpec, table: tuple[Unimplemented, ...] = TABLE) -> tuple[Violation, ...]:

@@ -22,12 +22,15 @@ from rljob_runtime.planning.flattening import VLLM
 GRAPH_MODE = "compilation_config.cudagraph_mode"
 CAPTURE_SIZES = "compilation_config.cudagraph_capture_sizes"
 OPTION = f"{VLLM}.additional_config"
+DECODING = "FULL_DECODE_ONLY"
+WHOLE = (DECODING, "FULL")
+"""Modes that capture one graph for each size."""
 SIZE_MAX = 2**20
 """More sequences than any engine takes; other checks report such a value."""
 
 
 class Stated(Protocol):
-    """What fields and overrides set (rljob.launchers.verl.effective)."""
+    """What fields, overrides and the rows above set (rljob.launchers.verl.effective)."""
 
     def setting(self, key: str) -> object | None:
         """Return what sets a key of verl."""
@@ -91,13 +94,21 @@ def _graph_mode(spec: RLJobSpec, stated: Stated) -> str | None:
     # verl falls back to piecewise graphs with decode context parallelism (vllm_async_server.py:313-319).
     split = stated.engine_value("decode_context_parallel_size")
     splits = isinstance(split, int) and split > 1
-    return "FULL_DECODE_ONLY" if _captures(spec, stated) and not splits else None
+    # Such a graph serves only batches in which every sequence has all its drafts (checks/drafts.py), and with data
+    # parallelism one rank without a graph takes it from all.
+    drafts = spec.rollout.speculative.method != "None"
+    return DECODING if _captures(spec, stated) and not splits and not drafts else None
 
 
 def _gears(spec: RLJobSpec, stated: Stated) -> OverrideValue:
-    """Return the batch sizes to capture, in tokens: of so many sequences, each with its drafts."""
-    sequences = stated.engine_value("max_num_seqs")
-    if not _captures(spec, stated) or not isinstance(sequences, int) or not 1 <= sequences <= SIZE_MAX:
+    """Return the batch sizes to capture, in tokens: of so many sequences, each with its drafts.
+
+    Piecewise graphs take a stream per layer and size, so their sizes stay the engine's own (checks/graphs.py).
+    """
+    sequences, mode = stated.engine_value("max_num_seqs"), str(stated.engine_value(GRAPH_MODE)).upper()
+    if not _captures(spec, stated) or mode not in WHOLE:
+        return None
+    if not isinstance(sequences, int) or not 1 <= sequences <= SIZE_MAX:
         return None
     draft = spec.rollout.speculative
     unit = draft.tokens + 1 if draft.method != "None" else 1
@@ -122,7 +133,7 @@ ROWS = (
     BaselineRow(
         f"+{VLLM}.{GRAPH_MODE}",
         _graph_mode,
-        "graphs are captured, without decode context parallelism",
+        "graphs are captured, without decode context parallelism and speculative decoding",
         "with verl's FULL_AND_PIECEWISE, vllm-ascend switches off npugraph_ex and its fusions",
         "vllm-ascend 0.23.0, platform.py:599-629; verl 0.9.1, vllm_async_server.py:310",
         GRAPH_MODE,
@@ -130,7 +141,7 @@ ROWS = (
     BaselineRow(
         f"{ROLLOUT}.cudagraph_capture_sizes",
         _gears,
-        "graphs are captured",
+        "one graph is captured for each size",
         "a full batch has a graph, and a step pays for a batch half as large again at most; vLLM captures up to 512 "
         "tokens, in 35 sizes for 256 sequences, at every start",
         "vLLM 0.23.0, config/vllm.py:1618-1750; vllm-ascend 0.23.0, platform.py:239",

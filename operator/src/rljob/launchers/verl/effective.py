@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.baseline import CAPTURE_SIZES, GRAPH_MODE, ROWS, BaselineRow
@@ -124,18 +124,19 @@ def effective(spec: RLJobSpec) -> Effective:
     kept = _kept[0] if _kept else None
     if kept is not None and kept[0]() is spec:
         return kept[1]
-    stated = Effective({setting.key: setting for setting in _settings(spec)}, uses_megatron(spec))
-    added = tuple(
-        (row, value)
-        for row in ROWS
-        if row.is_free(stated, spec.verl.overrides) and (value := row.value(spec, stated)) is not None
-    )
-    settings = {
-        row.plain: Setting(row.plain, value, "spec.accelerator.class", by_override=False) for row, value in added
-    }
-    made = Effective({**settings, **stated.settings}, stated.megatron, added)
+    made = _with_baseline(spec, Effective({setting.key: setting for setting in _settings(spec)}, uses_megatron(spec)))
     _kept[:] = [(weakref.ref(spec), made)]
     return made
+
+
+def _with_baseline(spec: RLJobSpec, stated: Effective) -> Effective:
+    """Add the rows of the class that the spec leaves open; a row sees those before it."""
+    for row in ROWS:
+        if row.is_free(stated, spec.verl.overrides) and (value := row.value(spec, stated)) is not None:
+            added = Setting(row.plain, value, "spec.accelerator.class", by_override=False)
+            settings, rows = {**stated.settings, row.plain: added}, (*stated.baseline, (row, value))
+            stated = replace(stated, settings=settings, baseline=rows)
+    return stated
 
 
 def baseline_of(spec: RLJobSpec) -> tuple[tuple[BaselineRow, OverrideValue], ...]:

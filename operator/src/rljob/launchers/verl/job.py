@@ -7,7 +7,7 @@ from dataclasses import replace
 from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.job_config import common_config
-from rljob.launchers.verl import optimizations
+from rljob.launchers.verl import drafts, optimizations
 from rljob.launchers.verl.effective import baseline_of
 from rljob.launchers.verl.table import TABLE
 from rljob.render.names import JobIdentity
@@ -36,6 +36,7 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
         overrides=overrides(spec),
         required_paths=_required_paths(spec),
         optimizations=optimizations.optimizations(spec),
+        drafts=drafts.drafts(spec),
     )
 
 

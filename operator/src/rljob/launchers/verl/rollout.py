@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rljob.launchers.verl.drafts import METHODS
 from rljob.launchers.verl.rows import ATLAS, ROLLOUT, OverrideRow, RowCondition, number, whole
 
 ROLLOUT_YAML = "trainer/config/rollout/rollout.yaml"
@@ -10,8 +11,6 @@ BATCHED_TOKENS = 8192
 SERVER = "workers/rollout/vllm_rollout/vllm_async_server.py"
 VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
 """Passed on to vLLM's own arguments (launch_server)."""
-DRAFTS = {"NGram": "ngram", "Suffix": "suffix"}
-"""vllm_ascend/spec_decode/__init__.py and vLLM's SpeculativeConfig; `suffix` needs arctic-inference in the image."""
 SPECULATIVE = RowCondition("rollout.speculative.method is set", lambda s: s.rollout.speculative.method != "None")
 
 ROWS = (
@@ -67,7 +66,7 @@ ROWS = (
         f"{VLLM}.speculative_config.method",
         "rollout.speculative.method",
         SERVER,
-        lambda s: DRAFTS[s.rollout.speculative.method],
+        lambda s: METHODS[s.rollout.speculative.method],
         SPECULATIVE,
     ),
     OverrideRow(

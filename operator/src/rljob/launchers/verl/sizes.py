@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from rljob.api.training import TrainerBackend
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.render.accelerators import facts_of
+from rljob_runtime.planning import flattening, verl
+
+CPU_SEQUENCES = 128
+"""The launcher's default of max_num_seqs on CPUs (rljob_runtime.verl_plugin.cpu_defaults)."""
+SEQUENCES = "max_num_seqs"
 
 
 def uses_megatron(spec: RLJobSpec) -> bool:
@@ -31,3 +37,19 @@ def micro_batch(spec: RLJobSpec) -> int:
     """Return the samples of one pass on a device."""
     share = mini_batch(spec) * spec.trainer.samples_per_prompt // data_parallel_ranks(spec)
     return spec.trainer.micro_batch_size_per_device or max(share, 1)
+
+
+def replicas(spec: RLJobSpec) -> int:
+    """Return the number of replicas of the rollout's engine; its pipeline has one stage in every job."""
+    sizes = spec.rollout.parallelism
+    return spec.devices // (sizes.tensor * sizes.data)
+
+
+def engine_sequences(spec: RLJobSpec) -> int:
+    """Return the sequences that an engine runs at a time: vLLM's own argument, the field, or the default."""
+    given = flattening.plain_keys(spec.verl.overrides).get(f"{flattening.VLLM}.{SEQUENCES}")
+    if isinstance(given, int) and given > 0:
+        return given
+    default = verl.keys(megatron=uses_megatron(spec))[f"actor_rollout_ref.rollout.{SEQUENCES}"]
+    on_class = default if facts_of(spec).is_npu and isinstance(default, int) else CPU_SEQUENCES
+    return spec.rollout.max_sequences or on_class

@@ -14,12 +14,23 @@ RUNTIME: Json = {"runtime": {"runtimeClassName": "npu"}}
 ONE_RANK = group({"devicesPerNode": 1})
 SHUFFLED: Json = {"verl": {"overrides": {"actor_rollout_ref.actor.shuffle": True}}}
 SAVES: Json = {"checkpoint": {"path": "/ckpt", "everySteps": 5}}
+LENGTH_AWARE: Json = {"optimizations": {"promptOrder": "LengthAware"}}
 DISCARDS: Json = {"optimizations": {"sleepLevel": 2}}
 ROLLOUT = "actor_rollout_ref.rollout"
 
 
 def override(key: str, value: object) -> Json:
     return {"verl": {"overrides": {key: value}}}
+
+
+ONE_REPLICA: Json = {"rollout": {"parallelism": {"tensor": 2}}}
+HUGE_STEP: Json = {"trainer": {"globalBatchSize": 1024}}
+ENGINE_SEQUENCES: Json = {"verl": {"overrides": {"actor_rollout_ref.rollout.engine_kwargs.vllm.max_num_seqs": 8}}}
+EVALUATE: Json = {"trainer": {"mode": "Evaluate"}}
+
+
+def sequences(count: int) -> Json:
+    return {"rollout": {"maxSequences": count}}
 
 
 def sized(cpu: str) -> Json:
@@ -68,8 +79,13 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("optimizations.gcFreeze", (), "Enabled", "lives as long as the process"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Enabled"}},), "Enabled", "set in the spec"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),
-        ("optimizations.loadBalancer", (), "RequestCount", "cannot hold requests back yet"),
-        ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "LateBinding"}},), "RequestCount", "yet"),
+        ("optimizations.loadBalancer", (ONE_REPLICA,), "RequestCount", "one replica"),
+        ("optimizations.loadBalancer", (), "RequestCount", "2 replicas run all 256 requests"),
+        ("optimizations.loadBalancer", (sequences(127),), "LateBinding", "2 replicas run 254 of the 256"),
+        ("optimizations.loadBalancer", (sequences(127), ENGINE_SEQUENCES), "LateBinding", "run 16 of the 256"),
+        ("optimizations.loadBalancer", (ATLAS, HUGE_STEP), "LateBinding", "2 replicas run 512 of the 8192"),
+        ("optimizations.loadBalancer", (sequences(9), EVALUATE), "RequestCount", "an evaluation"),
+        ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "LateBinding"}},), "LateBinding", "set"),
         ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "RequestCount"}},), "RequestCount", "set"),
         ("optimizations.batchBalance", (ONE_RANK,), "Disabled", "one data-parallel rank"),
         ("optimizations.batchBalance", (), "Enabled", "2 data-parallel ranks wait for the slowest at the up"),
@@ -99,7 +115,8 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
             "an override",
         ),
         ("optimizations.promptOrder", (), "Default", "verl's order"),
-        ("optimizations.promptOrder", ({"optimizations": {"promptOrder": "LengthAware"}},), "Default", "by length yet"),
+        ("optimizations.promptOrder", (LENGTH_AWARE,), "LengthAware", "the first epoch has verl's order"),
+        ("optimizations.promptOrder", (LENGTH_AWARE, {"trainer": {"mode": "Evaluate"}}), "Default", "Evaluate"),
         ("scheduling.gang", (), "None", "scheduling.queueName is not set"),
         ("scheduling.gang", ({"scheduling": {"queueName": "a3"}},), "Kueue", "queue a3"),
         ("scheduling.gang", (ATLAS,), "None", "no cluster was asked"),

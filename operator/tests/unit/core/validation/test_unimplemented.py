@@ -156,6 +156,7 @@ VARIANTS: tuple[Json, ...] = (
         "network": {"mode": "Host"},
     },
     {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
+    {"rollout": {"speculative": {"method": "Suffix", "history": True}}},
     COMMAND,
 )  # fmt: skip
 """Specs in which further fields take effect, because some require others."""

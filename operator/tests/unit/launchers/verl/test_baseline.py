@@ -56,7 +56,7 @@ def test_ranks_of_a_replica_agree_over_hccl() -> None:
 
 def test_gears_leave_room_for_drafts_and_for_what_flashcomm_captures() -> None:
     drafts = {"rollout": {"maxSequences": 8, "speculative": {"method": "Suffix", "tokens": 3}}}
-    assert added(NPU, drafts)[SIZES] == [4, 8, 16, 32]
+    assert added(NPU, drafts, override(compilation_config__cudagraph_mode="FULL_DECODE_ONLY"))[SIZES] == [4, 8, 16, 32]
     split = {"rollout": {"maxSequences": 8, "parallelism": {"tensor": 4}}}
     assert added(NPU, split, override(additional_config__enable_flashcomm1=True))[SIZES] == [4, 8, 16, 32]
 
@@ -77,23 +77,30 @@ def test_without_graphs_there_is_nothing_to_choose(change: Json) -> None:
 @pytest.mark.parametrize(
     ("change", "missing"),
     [
-        (override(compilation_config__cudagraph_mode="PIECEWISE"), MODE),
-        (override(compilation_config={"cudagraph_mode": "PIECEWISE"}), MODE),
-        # Text replaces everything below its key.
-        (override(compilation_config='{"level": 3}'), MODE),
-        (override(decode_context_parallel_size=2), MODE),
-        ({"rollout": {"captureSizes": [8]}}, SIZES),
-        (override(compilation_config__cudagraph_capture_sizes=[8]), SIZES),
-        (override(cudagraph_capture_sizes=[8]), SIZES),
-        ({"verl": {"overrides": {SIZES: []}}}, SIZES),
-        (override(max_num_seqs=2**20 + 1), SIZES),
-        (override(max_num_seqs="many"), SIZES),
-        (override(additional_config__dp_allreduce_on_npu=False), ON_NPU),
+        # Piecewise graphs have sizes of vllm-ascend's own.
+        (override(compilation_config__cudagraph_mode="PIECEWISE"), {MODE, SIZES}),
+        (override(compilation_config={"cudagraph_mode": "PIECEWISE"}), {MODE, SIZES}),
+        (override(compilation_config__cudagraph_mode="full"), {MODE}),
+        (override(compilation_config='{"cudagraph_mode": "FULL"}'), {MODE}),
+        (override(decode_context_parallel_size=2), {MODE, SIZES}),
+        ({"rollout": {"speculative": {"method": "NGram"}}}, {MODE, SIZES}),
+        ({"rollout": {"captureSizes": [8]}}, {SIZES}),
+        (override(compilation_config__cudagraph_capture_sizes=[8]), {SIZES}),
+        (override(cudagraph_capture_sizes=[8]), {SIZES}),
+        ({"verl": {"overrides": {SIZES: []}}}, {SIZES}),
+        (override(max_num_seqs=2**20 + 1), {SIZES}),
+        (override(max_num_seqs="many"), {SIZES}),
+        (override(additional_config__dp_allreduce_on_npu=False), {ON_NPU}),
     ],
 )
-def test_a_spec_beats_the_class_however_it_is_spelt(change: Json, missing: str) -> None:
+def test_a_spec_beats_the_class_however_it_is_spelt(change: Json, missing: set[str]) -> None:
     everything = merged(NPU, {"rollout": {"parallelism": {"data": 2}}})
-    assert set(added(everything)) - set(added(everything, change)) == {missing}
+    assert set(added(everything)) - set(added(everything, change)) == missing
+
+
+def test_text_replaces_everything_below_its_key() -> None:
+    # Also the mode, so that verl's own applies, which is piecewise.
+    assert added(NPU, override(compilation_config='{"level": 3}')) == {}
 
 
 def test_job_json_has_the_class_settings_below_those_of_the_user() -> None:

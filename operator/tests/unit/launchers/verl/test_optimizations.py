@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from builders import Json, merged, small_spec, typed
 
-from rljob.launchers.verl.optimizations import optimizations, skip_old_log_prob, sleep_level
+from rljob.launchers.verl.optimizations import optimizations, prompt_order, skip_old_log_prob, sleep_level
 
 MODEL = "actor_rollout_ref.model"
+LENGTH_AWARE: Json = {"optimizations": {"promptOrder": "LengthAware"}}
 DISCARDS: Json = {"optimizations": {"sleepLevel": 2}}
 ADAPTER: dict[str, object] = {f"{MODEL}.lora.rank": 8}
 
@@ -49,7 +50,26 @@ def test_every_obstacle_is_named_at_once() -> None:
     assert list(skip_old_log_prob.check(typed(sets(values)))) == []
 
 
+@pytest.mark.parametrize(
+    ("values", "change", "problems"),
+    [
+        ({}, LENGTH_AWARE, 0),
+        ({"data.shuffle": False}, LENGTH_AWARE, 1),
+        ({"data.shuffle": None}, LENGTH_AWARE, 1),
+        ({"data.shuffle": False}, {}, 0),
+        ({"data.shuffle": True}, LENGTH_AWARE, 0),
+        ({"data.shuffle": False}, LENGTH_AWARE | {"trainer": {"mode": "Evaluate"}}, 0),
+    ],
+)
+def test_prompts_have_one_order(values: dict[str, object], change: Json, problems: int) -> None:
+    found = list(prompt_order.check(typed(sets(values, change))))
+    assert len(found) == problems
+    assert all("spec.verl.overrides[data.shuffle] keeps that of the files" in str(each) for each in found)
+
+
 def test_what_the_runtime_is_told() -> None:
+    assert optimizations(typed(small_spec(LENGTH_AWARE))).length_aware_order
+    assert not optimizations(typed(small_spec())).length_aware_order
     told = optimizations(typed(merged(small_spec(DISCARDS), {"accelerator": {"class": "atlas-a2"}})))
     assert (told.skip_old_log_prob, told.gc_freeze, told.sleep_level) == (True, True, 2)
     off = {"skipOldLogProb": "Disabled", "gcFreeze": "Disabled"}

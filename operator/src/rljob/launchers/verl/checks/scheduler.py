@@ -14,12 +14,11 @@ from rljob.core.spec.model_shape import model_facts
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import Effective, Setting, effective
 from rljob.launchers.verl.rows import ROLLOUT
+from rljob.launchers.verl.sizes import CPU_SEQUENCES
 from rljob.launchers.verl.values import whole
 from rljob.render.accelerators import facts_of
 
 TOKENS_FIELD, SEQUENCES_FIELD = "spec.rollout.maxBatchedTokens", "spec.rollout.maxSequences"
-CPU_SEQUENCES = 128
-"""The launcher's default on CPUs (rljob_runtime.verl_plugin.cpu_defaults)."""
 
 
 def _batched_tokens_hold_the_sequences(spec: RLJobSpec) -> Iterator[Violation]:

@@ -26,7 +26,7 @@ QUESTIONS = (
     Question("optimizations.sleepLevel", sleep_level.decide),
     Question("optimizations.promptOrder", prompt_order.decide),
 )
-CHECKS: tuple[Check, ...] = (skip_old_log_prob.check, sleep_level.check, *batch_balance.CHECKS)
+CHECKS: tuple[Check, ...] = (prompt_order.check, skip_old_log_prob.check, sleep_level.check, *batch_balance.CHECKS)
 WARNINGS: tuple[Check, ...] = (sleep_level.warn,)
 
 

@@ -1,6 +1,6 @@
 """Tables about keys of verl agree with the modules that own the keys."""
 
-from builders import small_spec, typed
+from builders import small_spec, typed, validate
 from corpus.bad import key
 from corpus.overrides import LEGACY as LEGACY_CASES
 
@@ -40,3 +40,11 @@ def test_only_the_first_unknown_keys_get_a_suggestion() -> None:
     spec = typed(small_spec({"verl": {"overrides": names}}))
     found = [each.message for check in CHECKS for each in check(spec)]
     assert [("did you mean" in message) for message in found] == [True] * 8 + [False] * 4
+
+
+def test_the_load_of_experts_can_be_asked_for() -> None:
+    """docs/reference/definitions.md names both keys."""
+    keys = ("enable_rollout_routing_replay", "moe_load_balance_metrics_interval")
+    names = dict(zip((f"actor_rollout_ref.rollout.{name}" for name in keys), (True, 5), strict=True))
+    checked = validate("sums", small_spec({"verl": {"overrides": names}}))
+    assert (checked.violations, checked.warnings) == ((), ())

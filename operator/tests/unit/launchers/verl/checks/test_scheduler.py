@@ -5,7 +5,7 @@ from builders import Json, merged, small_spec, validate
 from corpus.bad import key
 from corpus.memory import CONFIG
 
-from rljob.launchers.verl.checks import scheduler
+from rljob.launchers.verl import sizes
 from rljob_runtime.verl_plugin import cpu_defaults
 
 CONTEXT = "actor_rollout_ref.rollout.max_model_len"
@@ -46,5 +46,5 @@ def test_what_may_not_start_or_is_cut_is_told(change: Json, words: str | None) -
 
 
 def test_the_default_on_cpus_is_that_of_the_launcher() -> None:
-    assert cpu_defaults.SETTINGS["actor_rollout_ref.rollout.max_num_seqs"] == scheduler.CPU_SEQUENCES
+    assert cpu_defaults.SETTINGS["actor_rollout_ref.rollout.max_num_seqs"] == sizes.CPU_SEQUENCES
     assert cpu_defaults.SETTINGS["actor_rollout_ref.model.use_remove_padding"] is False
