@@ -111,3 +111,9 @@ def test_captured_sizes_end_with_the_largest_batch_of_a_rank() -> None:
     assert usable_gears((32, 64, 512), 100) == (32, 64, 100)
     assert default_gears(20) == (1, 2, 4, 8, 16)
     assert default_gears(1024)[-3:] == (480, 496, 512)
+
+
+def test_what_is_too_large_to_be_simulated_is_told() -> None:
+    assert setup(64).too_large is None
+    assert setup(64, prompts=1 << 20).too_large == "4,194,304 responses a step; up to 131,072 can be simulated"
+    assert setup(64, replicas=1 << 14).too_large == "262,144 devices; up to 131,072 can be simulated"
