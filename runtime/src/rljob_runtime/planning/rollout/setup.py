@@ -113,7 +113,8 @@ def floor_of(rows: Sequence[Row]) -> float:
 
 def simulate_policies(setup: Setup, trace: Trace) -> tuple[Row, ...]:
     """Return the outcome of every policy."""
+    batch = min(setup.engine.sequences, -(-len(trace.requests) // setup.ranks))
     return tuple(
         Row(policy, simulate(trace, setup.engine, policy, setup.replicas))
-        for policy in policies(setup.gears, waiting=setup.waits)
+        for policy in policies(setup.gears, batch=batch, waiting=setup.waits)
     )
