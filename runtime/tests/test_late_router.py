@@ -130,8 +130,11 @@ def test_a_later_turn_returns_to_its_replica_until_that_is_forgotten() -> None:
 
 
 def test_the_limits_come_from_the_configuration() -> None:
-    rollout = type("Rollout", (), {"max_num_seqs": 256, "data_parallel_size": 32})
+    rollout = {"max_num_seqs": 256, "data_parallel_size": 32}
     assert late_router.limits_of(rollout, 8_704) == Limits(256, 32, 8_704)
+    assert late_router.limits_of({**rollout, "engine_kwargs": {"vllm": None}}, 1) == Limits(256, 32, 1)
+    given = {"vllm": {"max_num_seqs": 8}}
+    assert late_router.limits_of({**rollout, "engine_kwargs": given}, 1) == Limits(8, 32, 1)
 
 
 def test_what_verls_client_passes_beside_the_id() -> None:

@@ -186,10 +186,12 @@ def test_more_ranks_than_experts_leave_some_without() -> None:
 
 def test_a_holder_on_the_same_node_is_preferred() -> None:
     weights = {"rows": Weight((2,), 1)}
-    source: list[Holdings] = [{"rows": (((0, 2),),)}, {}, {"rows": (((0, 2),),)}, {}]
-    target: list[Holdings] = [{}, {"rows": (((0, 2),),)}, {}, {"rows": (((0, 2),),)}]
-    plan = reshard(weights, source, target, node=2, places=range(4))
-    assert [(move.source, move.target) for move in plan.moves] == [(0, 1), (2, 3)]
+    needed: Holdings = {"rows": (((0, 2),),)}
+    source: list[Holdings] = [needed, {}, needed, {}]
+    target: list[Holdings] = [needed, needed, {}, {}]
+    # The first rank is on die 3; of all holders, die 0 would be the first one that has sent nothing.
+    plan = reshard(weights, source, target, node=2, places=(3, 1, 0, 2))
+    assert [(move.source, move.target) for move in plan.moves] == [(2, 3), (0, 1)]
 
 
 @pytest.mark.parametrize(

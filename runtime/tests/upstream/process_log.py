@@ -10,10 +10,12 @@ import gc
 import json
 import os
 import time
+import traceback
 from pathlib import Path
 
 FOLDER = os.environ.get("PROCESS_LOG")
 SECONDS = 0.5
+STACK = 4
 
 
 class Log:
@@ -29,14 +31,15 @@ class Log:
 
     def begin(self) -> None:
         """Forget what happened in the process from which this one was forked."""
-        self.freezes = 0
+        self.freezes: list[list[str]] = []
+        """Functions on the stack of each call of `gc.freeze`."""
         self.pauses: list[tuple[float, int, float]] = []
         self._begun = self._written = 0.0
 
     def freeze(self) -> None:
-        """Count a call of `gc.freeze`."""
+        """Record a call of `gc.freeze`."""
         self._freeze()
-        self.freezes += 1
+        self.freezes.append([frame.name for frame in traceback.extract_stack(limit=STACK)])
         self.write()
 
     def watch(self, phase: str, info: dict[str, int]) -> None:

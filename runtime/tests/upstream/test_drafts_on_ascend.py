@@ -56,7 +56,7 @@ def load(folder: Path, name: str) -> ModuleType:
 
 def batch(count: int) -> SimpleNamespace:
     """Return so many requests with a prompt that repeats itself, as vllm-ascend's runner has them."""
-    table = np.zeros((count, 64), np.int32)
+    table: Any = np.zeros((count, 64), np.int32)
     table[:, :6] = [1, 2, 3, 4, 1, 2]
     return SimpleNamespace(
         req_ids=list(NAMES[:count]),

@@ -33,8 +33,8 @@ class Process:
     """One Python process of a run."""
 
     name: str
-    freezes: int
-    """Calls of `gc.freeze`."""
+    freezes: list[list[str]]
+    """Functions on the stack of each call of `gc.freeze`."""
     frozen: int
     """Objects."""
     enabled: bool
@@ -110,10 +110,10 @@ def test_steps_with_every_switch_on(folder: Path) -> None:
         assert 0 < metrics["training/rollout_probs_diff_mean"] < 1e-3
         assert abs(metrics["rollout_corr/kl"]) < 1e-3
         assert metrics["actor/entropy"] == pytest.approx(metrics["rollout_corr/training_log_ppl"], rel=0.05)
-    for name in ("RLJobTaskRunner", "WorkerDict", "VLLM::Worker"):
-        found = run.of(name)
-        assert found, f"no process {name} among {[process.name for process in run.processes]}"
-        assert all(process.freezes == 1 and process.enabled for process in found), name
+    # The trainer, its rank, and vLLM's worker: once in a process of each.
+    for caller in ("on_train_begin", "freeze_rank", "warm_up_and_freeze"):
+        freezing = [process for process in run.processes if any(caller in stack for stack in process.freezes)]
+        assert [(len(process.freezes), process.enabled) for process in freezing] == [(1, True)], caller
 
 
 @compares

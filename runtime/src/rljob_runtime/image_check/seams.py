@@ -127,9 +127,12 @@ _SLEEP_ON_NPU = Use(
     Verdict.DEGRADED,
     Platform.NPU,
 )
-_FREEZE = Use("vllm_plugin.worker_freeze", "vLLM's engine fails if the job freezes what its start created")
-_FREEZE_ON_CPU = Use(_FREEZE.used_by, _FREEZE.consequence, platform=Platform.CPU)
-_FREEZE_ON_NPU = Use(_FREEZE.used_by, _FREEZE.consequence, platform=Platform.NPU)
+_FREEZE_ON_CPU = Use(
+    "vllm_plugin.worker_freeze",
+    "vLLM's engine fails if the job freezes what its start created",
+    platform=Platform.CPU,
+)
+_FREEZE_ON_NPU = Use(_FREEZE_ON_CPU.used_by, _FREEZE_ON_CPU.consequence, platform=Platform.NPU)
 _BINDING = Use(
     "verl_plugin.worker_binding",
     "trainer processes are not bound to the CPUs of their device and run slower",
@@ -140,7 +143,9 @@ _BINDING = Use(
 _CPU = Use("verl_plugin.platform", "verl cannot compute on CPUs", platform=Platform.CPU)
 _CRITIC = Use("verl_plugin.cpu_patches", "verl cannot compute on CPUs", platform=Platform.CPU)
 _TASKS = Use("ray_cluster", "the checks of the nodes fail", launchers=(Launcher.VERL, Launcher.COMMAND))
-_ENGINE_BINDING = Use("vllm_plugin.engine_binding", "vLLM's engine fails if the job binds CPUs", platform=Platform.NPU)
+_WRAPPER = Use(
+    "vllm_plugin.worker_freeze", "vLLM's engine fails if the job binds CPUs or freezes what its start created"
+)
 _BY_RAY = Use(
     "ray_binding",
     "workers of a command are not bound to the CPUs of their device and run slower",
@@ -434,7 +439,7 @@ _VLLM_OF_VERL = tuple(
 _VLLM = (
     *_ENGINE.of("vllm.platforms", "current_platform"),
     *_ENGINE.of("vllm.platforms.interface", "Platform.is_cpu: self"),
-    *_ENGINE_BINDING.of("vllm.v1.worker.worker_base", "WorkerWrapperBase", "WorkerWrapperBase.init_device: self"),
+    *_WRAPPER.of("vllm.v1.worker.worker_base", "WorkerWrapperBase", "WorkerWrapperBase.init_device: self"),
     *_DRAFTS.of(
         "vllm.v1.spec_decode.suffix_decoding",
         "SuffixDecodingProposer",
@@ -465,7 +470,6 @@ _VLLM = (
         "_sample_recovered_tokens_kernel_impl: output_token_ids cu_num_draft_tokens draft_token_ids draft_probs "
         "target_probs inv_q vocab_size BLOCK_SIZE NO_DRAFT_PROBS",
     ),
-    *_FREEZE.of("vllm.v1.worker.worker_base", "WorkerWrapperBase.init_worker: self all_kwargs"),
     *_FREEZE_ON_CPU.of("vllm.v1.worker.cpu_worker", "CPUWorker.compile_or_warm_up_model: self"),
     *_FREEZE_ON_NPU.of("vllm_ascend.worker.worker", "NPUWorker.compile_or_warm_up_model: self"),
     *_ENGINE_ON_CPU.of("vllm.model_executor.layers.utils", "dispatch_cpu_unquantized_gemm: layer remove_weight"),

@@ -178,6 +178,8 @@ def _micro_batch(rest: _Rest, machine: Machine, sizes: Sequence[int], limit: flo
             room -= found[1]
         groups.append((size, members))
         free -= size
+    if not groups:
+        raise AssertionError("the longest sequence is within reach of its own limit")
     return _placed(groups)
 
 

@@ -135,8 +135,13 @@ class LateBindingRouter:
 
 
 def limits_of(rollout: DictConfig, requests: int) -> Limits:
-    """Return what the replicas of verl's configuration take; the trainer sends so many requests at a time."""
-    return Limits(int(rollout.max_num_seqs), int(rollout.data_parallel_size), requests)
+    """Return what the replicas of verl's configuration take; the trainer sends so many requests at a time.
+
+    Arguments of vLLM below engine_kwargs replace the rollout's own (vllm_async_server.py:333-349).
+    """
+    arguments = (rollout.get("engine_kwargs") or {}).get("vllm") or {}
+    sequences = arguments.get("max_num_seqs") or rollout["max_num_seqs"]
+    return Limits(int(sequences), int(rollout["data_parallel_size"]), requests)
 
 
 def actor_class(limits: Limits, router: type = LateBindingRouter) -> Any:  # noqa: ANN401 - Ray's ActorClass

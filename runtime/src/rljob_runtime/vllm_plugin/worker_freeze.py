@@ -1,7 +1,8 @@
 """Freeze the objects of vLLM's workers when their model is warm; see gc_freeze.py.
 
-A worker's class is known only when its wrapper creates it (`WorkerWrapperBase.init_worker`, vLLM 0.23). The engine then
-asks the wrapper, which passes it on to the worker, to compile or warm up the model, as the last thing before requests.
+A worker's class is known only when its wrapper has created it, and the same call loads the plug-ins
+(`WorkerWrapperBase.init_worker`, vLLM 0.23). The wrapper's next call initialises the device, and its last one before
+requests compiles or warms up the model, which it passes on to the worker.
 """
 
 from __future__ import annotations
@@ -16,25 +17,23 @@ MARK = "_rljob_freeze"
 
 
 def install() -> None:
-    """Replace `init_worker`, once per process. Raises TypeError if vLLM's wrapper has another signature."""
+    """Replace `init_device`, once per process. Raises TypeError if vLLM's wrapper has another signature."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-    original = WorkerWrapperBase.init_worker
+    original = WorkerWrapperBase.init_device
     if hasattr(original, MARK):
         return
     found = list(inspect.signature(original).parameters)
-    if found != ["self", "all_kwargs"]:
-        raise TypeError(
-            f"vLLM's WorkerWrapperBase.init_worker has the parameters {found}, expected self and all_kwargs"
-        )
+    if found != ["self"]:
+        raise TypeError(f"vLLM's WorkerWrapperBase.init_device has the parameters {found}, expected self")
 
     @functools.wraps(original)
-    def init_worker(self: Any, all_kwargs: list[dict[str, Any]]) -> None:  # noqa: ANN401 - vLLM's class
-        original(self, all_kwargs)
+    def init_device(self: Any) -> Any:  # noqa: ANN401 - vLLM's signature
         freeze_when_warm(self.worker)
+        return original(self)
 
-    setattr(init_worker, MARK, True)
-    WorkerWrapperBase.init_worker = init_worker
+    setattr(init_device, MARK, True)
+    WorkerWrapperBase.init_device = init_device
 
 
 def freeze_when_warm(worker: Any) -> None:  # noqa: ANN401 - vLLM's class, or vllm-ascend's
