@@ -1,8 +1,7 @@
 """Generate with one engine of vLLM on CPUs, with or without drafts, and print what was seen as JSON.
 
-`FOLDER SETTINGS [epochs]`, where SETTINGS is `none`, `upstream` (vLLM's suffix decoding as it is) or the JSON of
-`Drafts`; `FOLDER letters` and `FOLDER topics` write a model into the folder. A process of its own, because plug-ins are
-installed once per process.
+`FOLDER none`; `FOLDER SETTINGS ...`, each the JSON of `Drafts`; `FOLDER SETTINGS epochs`; `FOLDER letters` and `FOLDER
+topics`, which write a model into the folder. A process of its own, because plug-ins are installed once per process.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ def epochs(llm: Any) -> list[dict[str, Any]]:
     from rljob_runtime.vllm_plugin import drafts
     from rljob_runtime.vllm_plugin.draft_store import BYTES_PER_TOKEN, SharedTree
 
-    store = store_of(llm)
+    store = getattr(drafter_of(llm), drafts.STORE)
     store._shared = SharedTree(store._new_tree(), SHARED_TOKENS * BYTES_PER_TOKEN)
     seen: list[dict[str, Any]] = []
     for epoch in range(EPOCHS):
@@ -169,40 +168,50 @@ def epochs(llm: Any) -> list[dict[str, Any]]:
     return seen
 
 
-def store_of(llm: Any) -> Any:
-    """Return our store of drafts in the engine's worker."""
+def drafter_of(llm: Any) -> Any:
+    """Return vLLM's proposer in the engine's worker."""
+    worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
+    return worker.model_runner.drafter
+
+
+def both(llm: Any) -> dict[str, Any]:
+    """Generate greedily and by sampling."""
+    return {"greedy": generate(llm, 0.0), "sampled": generate(llm, 1.0)}
+
+
+def drafted(llm: Any, settings: str) -> dict[str, Any]:
+    """Generate with settings and an empty store of drafts, and return its counts too."""
+    from rljob_runtime.contract import Drafts
     from rljob_runtime.vllm_plugin import drafts
 
-    worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
-    return getattr(worker.model_runner.drafter, drafts.STORE)
+    drafter = drafter_of(llm)
+    store = drafts._store(drafter, Drafts.from_variable(settings))
+    setattr(drafter, drafts.STORE, store)
+    found = both(llm)
+    # The last step of a rollout has nothing after it: its requests end at the next.
+    left = len(store.requests)
+    (counts,) = llm.collective_rpc(drafts.EXCHANGE, args=([],))
+    return {**found, "left": left, "counts": counts}
 
 
 def main() -> None:
-    """Generate greedily and by sampling."""
-    folder, settings = Path(sys.argv[1]), sys.argv[2]
+    """Write a model, or generate."""
+    folder, settings, *more = Path(sys.argv[1]), *sys.argv[2:]
     if settings in {"letters", "topics"}:
         (write_letters if settings == "letters" else write_topics)(folder)
         return
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if settings not in {"none", "upstream"}:
+    if settings != "none":
         from rljob_runtime.contract import DRAFTS_VARIABLE
 
         os.environ[DRAFTS_VARIABLE] = settings
     llm = engine(folder, settings)
-    if sys.argv[3:] == ["epochs"]:
+    if more == ["epochs"]:
         print(json.dumps(epochs(llm)))
-        return
-    found: dict[str, Any] = {"greedy": generate(llm, 0.0)}
-    if settings != "upstream":
-        found["sampled"] = generate(llm, 1.0)
-    if settings not in {"none", "upstream"}:
-        store = store_of(llm)
-        # The last step of a rollout has nothing after it: its requests end at the next.
-        found["left"] = len(store.requests)
-        from rljob_runtime.vllm_plugin import drafts
-
-        (found["counts"],) = llm.collective_rpc(drafts.EXCHANGE, args=([],))
-    print(json.dumps(found))
+    elif settings == "none":
+        print(json.dumps(both(llm)))
+    else:
+        print(json.dumps([drafted(llm, each) for each in (settings, *more)]))
 
 
 if __name__ == "__main__":

@@ -166,8 +166,7 @@ def test_a_second_epoch_drafts_from_the_rewarded_responses_of_the_first(tmp_path
 def test_drafts_save_steps_and_change_no_greedy_token(tmp_path: Path) -> None:
     model = written(tmp_path, "letters")
     plain = generated(model, "none")
-    always = generated(model, Drafts(1_000).to_variable())
-    tail = generated(model, Drafts(4).to_variable())
+    always, tail = generated(model, Drafts(1_000).to_variable(), Drafts(4).to_variable())
     for name, run in {"no drafts": plain, "drafts": always, "drafts for four sequences or fewer": tail}.items():
         print(f"{name}: {run['greedy']['steps']} steps greedily, {run['sampled']['steps']} by sampling")
     for run in (always, tail):
