@@ -13,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,11 @@ class Spool:
             rest = memoryview((b"\n" if _is_cut_off(path) else b"") + line.encode() + b"\n")
             while rest:
                 rest = rest[file.write(rest) :]
+
+    def write_lengths(self, attempt: int, lines: Iterable[str]) -> None:
+        """Replace the lengths of a step's responses. They are for planning only, so a full volume does not matter."""
+        with contextlib.suppress(OSError):
+            write_atomically(self.attempt_folder(attempt) / SpoolFile.LENGTHS, "".join(lines).encode())
 
     def last_step(self, attempt: int) -> StepRecord | None:
         """Return the newest complete line."""

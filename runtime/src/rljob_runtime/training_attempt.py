@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -245,6 +245,10 @@ class TrainingAttempt:
             median_rollout_seconds=statistics.median(self._rollout_seconds) if self._rollout_seconds else None,
         )
         self.mirror.append_step(record)
+
+    def record_lengths(self, lines: Iterable[str]) -> None:
+        """Record the lengths of the step's responses, in place of those of earlier steps."""
+        self.spool.write_lengths(self.attempt, lines)
 
     def record_validation(self, step: int, metrics: Mapping[str, float], *, only: bool) -> None:
         """Append the line of a validation before training. An evaluation-only run reports its score as the reward."""

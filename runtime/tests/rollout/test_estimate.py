@@ -37,7 +37,7 @@ def test_between_and_beyond_the_published_sizes_values_are_interpolated() -> Non
     assert milliseconds(48) == pytest.approx((94 + 125) / 2, abs=0.02)
     assert milliseconds(1) == milliseconds(2) == pytest.approx(64.5 * 54 / 55)
     assert milliseconds(64, 40_000) == pytest.approx(205)
-    assert milliseconds(100) == milliseconds(64)
+    assert milliseconds(96) == pytest.approx(2 * milliseconds(64) - milliseconds(32))
 
 
 def test_windows_add_up() -> None:
@@ -97,8 +97,10 @@ def test_a_job_gets_the_lengths_that_were_published_for_its_limit() -> None:
 
 
 def test_late_binding_is_shown_where_responses_wait() -> None:
-    names = [row.policy.name for row in simulate_policies(setup(64), lengths_for(setup(64)).draw(8, 4))]
-    assert "late binding + gears" not in names
+    rows = simulate_policies(setup(64), lengths_for(setup(64)).draw(8, 4))
+    assert "late binding + gears" not in [row.policy.name for row in rows]
+    # 32 responses on four ranks: one captured size for eight of them.
+    assert rows[0].policy.gears == (16,)
     waiting = setup(64, prompts=40)
     assert waiting.waits
     assert waiting.ranks == 4
@@ -111,3 +113,9 @@ def test_captured_sizes_end_with_the_largest_batch_of_a_rank() -> None:
     assert usable_gears((32, 64, 512), 100) == (32, 64, 100)
     assert default_gears(20) == (1, 2, 4, 8, 16)
     assert default_gears(1024)[-3:] == (480, 496, 512)
+
+
+def test_what_is_too_large_to_be_simulated_is_told() -> None:
+    assert setup(64).too_large is None
+    assert setup(64, prompts=1 << 20).too_large == "4,194,304 responses a step; up to 131,072 can be simulated"
+    assert setup(64, replicas=1 << 14).too_large == "262,144 devices; up to 131,072 can be simulated"

@@ -217,3 +217,21 @@ def test_ours_stays_where_no_cache_has_room_and_tries_again_later() -> None:
     assert [(change.step, change.gear) for change in wide.gears] == [(0, 4), (10, 2)]
     assert [(change.step, change.gear) for change in tight.gears] == [(0, 4), (20, 2)]
     assert tight.totals.moves == 1
+
+
+@pytest.mark.parametrize("rebalance", [Rebalance.PERIODIC, Rebalance.EVENT])
+@pytest.mark.parametrize(
+    ("running", "moves", "gear"),
+    [((4, 1, 1, 1), 2, 2), ((4, 4, 0, 0), 4, 2), ((4, 4, 4, 0), 0, 4), ((3, 2, 2, 2), 0, 4)],
+)
+def test_both_rebalances_drop_a_size_exactly_where_all_ranks_can(
+    running: tuple[int, ...], moves: int, gear: int, rebalance: Rebalance
+) -> None:
+    """Vectors that can be checked by hand: four ranks with sizes 1, 2 and 4, of which all or none drop to 2."""
+    # After the first step, each rank has so many responses left.
+    lengths = [[50] * long + [1] * (4 - long) for long in running]
+    policy = Policy("vector", Placement.ADJACENT, (1, 2, 4), rebalance, interval=1)
+    free = dataclasses.replace(engine(4, 4), move_seconds=0.0, check_seconds=0.0)
+    found = simulate(trace(lengths), free, policy)
+    assert found.totals.moves == moves
+    assert [(change.step, change.gear) for change in found.gears] == [(0, 4), *([(1, gear)] if gear < 4 else [])]

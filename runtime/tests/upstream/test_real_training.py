@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime.planning.rollout.recorded import read_trace
 from rljob_runtime.verl_plugin import cpu_defaults
 
 SECONDS = 280.0
@@ -110,6 +111,14 @@ def test_steps_with_every_switch_on(folder: Path) -> None:
         assert 0 < metrics["training/rollout_probs_diff_mean"] < 1e-3
         assert abs(metrics["rollout_corr/kl"]) < 1e-3
         assert metrics["actor/entropy"] == pytest.approx(metrics["rollout_corr/training_log_ppl"], rel=0.05)
+    # The lengths of the last step, which can be planned with.
+    with next(run.folder.glob("spool/**/lengths.jsonl")).open() as file:
+        trace = read_trace("lengths", file)
+    metrics = run.steps[-1]["metrics"]
+    assert len(trace.requests) == 32
+    assert len({request.prompt for request in trace.requests}) == 8
+    assert trace.mean == pytest.approx(metrics["response_length/mean"])
+    assert {request.prompt_tokens for request in trace.requests} == {int(metrics["prompt_length/mean"])}
     # The trainer, its rank, and vLLM's worker: once in a process of each.
     for caller in ("on_train_begin", "freeze_rank", "warm_up_and_freeze"):
         freezing = [process for process in run.processes if any(caller in stack for stack in process.freezes)]

@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rljob.api.v1alpha1 import GROUP
-from rljob.cli import output, usage
+from rljob.cli import output, plan_arguments, usage
 from rljob.cli.errors import UsageError
 from rljob.cli.render import STAND_IN_UID
-from rljob_runtime.planning.rollout.published import RECIPES
 
 SHORTEST_INTERVAL = 0.5
-TOP = 5
-"""Layouts that `plan report` shows."""
 USAGE = 2
 RESOURCES = frozenset({"rljob", "rljobs", "rlj", f"rljob.{GROUP}", f"rljobs.{GROUP}"})
 """What kubectl writes in front of a name."""
@@ -205,51 +202,14 @@ def _add_file_commands(commands: Commands[Parser]) -> None:
 
 
 def _add_plan(commands: Commands[Parser]) -> None:
-    """Add the commands that estimate resource needs."""
-    planning = commands.add_parser("plan", help="estimate a job's resource needs")
+    """Add the commands that estimate what a job needs."""
+    planning = commands.add_parser("plan", help="estimate what a job needs and how long it takes")
     topics = planning.add_subparsers(dest="topic", required=True, metavar="TOPIC")
-    memory = _file_command(
-        topics,
-        "memory",
-        "estimate the memory of a die in each phase of a step; exit code 1 if it does not fit",
-        outputs=(output.TABLE, *output.DATA),
-        required=False,
+    memory, rollout, layouts = (
+        _file_command(topics, name, help_text, outputs=(output.TABLE, *output.DATA), required=name != "memory")
+        for name, help_text in plan_arguments.TOPICS.items()
     )
-    memory.add_argument("files", nargs="*", metavar="FILE", help="the same as -f FILE")
-    rollout = _file_command(
-        topics,
-        "rollout",
-        "simulate the rollout of a step by policy of placement: seconds, idle ranks, padding, tail and the floor",
-        outputs=(output.TABLE, *output.DATA),
-    )
-    layouts = _file_command(
-        topics,
-        "report",
-        "compare the layouts of a job that fit: expected seconds of a step, tokens per second, bottleneck and switches",
-        outputs=(output.TABLE, *output.DATA),
-    )
-    layouts.add_argument(
-        "--cards", type=int, metavar="NUMBER", help="plan for so many cards; default: those of the job"
-    )
-    layouts.add_argument("--top", type=int, default=TOP, metavar="NUMBER", help=f"layouts to show; default: {TOP}")
-    for topic in (rollout, layouts):
-        _add_lengths(topic)
-    for topic in (memory, rollout, layouts):
-        topic.add_argument(
-            "--model-config", type=Path, metavar="FILE", help="config.json of a model that is not built in"
-        )
-
-
-def _add_lengths(topic: Parser) -> None:
-    """Add the options that say which lengths of responses are simulated."""
-    lengths = topic.add_mutually_exclusive_group()
-    lengths.add_argument(
-        "--trace", type=Path, metavar="FILE", help="lengths of a run's responses, as JSON lines; default: drawn lengths"
-    )
-    lengths.add_argument(
-        "--lengths", choices=sorted(RECIPES), help="distribution to draw lengths from; default: by maxResponseTokens"
-    )
-    topic.add_argument("--seed", type=int, metavar="NUMBER", help="seed of drawn lengths; default: that of the lengths")
+    plan_arguments.add(memory, rollout, layouts)
 
 
 def _add_cluster_commands(commands: Commands[Parser]) -> None:

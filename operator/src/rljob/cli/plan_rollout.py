@@ -15,7 +15,7 @@ from rljob.cli.errors import UsageError
 from rljob.cli.plan import shape_of
 from rljob.core.launcher import Launcher
 from rljob_runtime.planning.rollout.published import RECIPES
-from rljob_runtime.planning.rollout.recorded import TraceError, read_trace
+from rljob_runtime.planning.rollout.recorded import LINE_MAX, TraceError, read_trace
 from rljob_runtime.planning.rollout.setup import Row, Setup, floor_of, lengths_for, simulate_policies
 from rljob_runtime.planning.rollout.traces import Trace
 from rljob_runtime.planning.shapes import Shape
@@ -66,7 +66,7 @@ def plan_rollout(name: str, spec: RLJobSpec, shape: Shape | None, launcher: Laun
     """Simulate a job's rollout. Raise UsageError if its model is unknown or its lengths cannot be read."""
     setup = launcher.rollout_setup(spec, shape_of(name, spec, shape, "rollout"))
     if setup is None:
-        raise UsageError(f"{name}: launcher.type is Command, and how a command generates is not known")
+        raise AssertionError("a spec whose model has sizes trains with a launcher that knows its rollout")
     trace = trace_of(setup, lengths)
     try:
         return RolloutPlan(setup, trace, simulate_policies(setup, trace))
@@ -79,10 +79,13 @@ def plan_rollout(name: str, spec: RLJobSpec, shape: Shape | None, launcher: Laun
 
 def trace_of(setup: Setup, lengths: Lengths) -> Trace:
     """Return the recorded lengths, or drawn ones. Raise UsageError if they cannot be read."""
+    if (problem := setup.too_large) is not None:
+        raise UsageError(f"{problem}; lower trainer.globalBatchSize or the number of nodes")
     if lengths.trace is not None:
         try:
             with lengths.trace.open(encoding="utf-8", errors="replace") as file:
-                return read_trace(lengths.trace.name, file)
+                # A line is bounded, so that a file without line ends takes no memory.
+                return read_trace(lengths.trace.name, iter(lambda: file.readline(LINE_MAX + 1), ""))
         except OSError as error:
             raise UsageError(f"{lengths.trace}: {error.strerror}; pass a file with one response a line") from error
         except TraceError as error:

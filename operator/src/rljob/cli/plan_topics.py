@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.manifests import JobManifest
@@ -11,6 +13,8 @@ from rljob.cli.output import DATA, data_page
 from rljob.cli.plan import fits, plan_document, plan_memory, plan_table
 from rljob.cli.plan_report import plan_report, report_document, report_table, with_cards
 from rljob.cli.plan_rollout import Lengths, plan_rollout, rollout_document, rollout_table
+from rljob.cli.report.command import write_page
+from rljob.cli.report.plan_page import rollout_page
 from rljob.core.launcher import Launcher
 from rljob_runtime.planning.shapes import Shape
 
@@ -35,6 +39,10 @@ def _rollout(chosen: argparse.Namespace, valid: Valid, shape: Shape | None, laun
         print(data_page([rollout_document(job.namespace, job.name, plan) for job, plan in planned], chosen.output))
     else:
         print("\n\n".join(rollout_table(job.name, plan) for job, plan in planned))
+    if chosen.page:
+        page = rollout_page([(job.name, plan) for job, plan in planned], datetime.now(UTC))
+        write_page(chosen.page, page, "--page")
+        print(f"rljob: wrote {chosen.page}", file=sys.stderr)
     return 0
 
 

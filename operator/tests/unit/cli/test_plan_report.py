@@ -85,6 +85,8 @@ def test_the_table_ends_with_the_switches(tmp_path: Path, capsys: pytest.Capture
     # The first, and the job's own at its place.
     assert len(shown) <= 2
     assert any("this job" in line for line in shown)
+    assert main(["plan", "report", "-f", job, *LENGTHS, "--top", "1000"]) == 0
+    assert capsys.readouterr().out.count("this job") == 1
 
 
 def test_another_number_of_cards_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,6 +97,15 @@ def test_another_number_of_cards_is_planned(tmp_path: Path, capsys: pytest.Captu
 def test_cards_that_are_no_whole_nodes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "report", "-f", written(tmp_path), "--cards", "5"]) == 2
     assert "5 cards have 10 devices, which are no whole nodes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "65537", "9" * 5000, "1.5", "²"])
+@pytest.mark.parametrize("option", ["--cards", "--top"])
+def test_a_number_out_of_range_is_refused(option: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "report", "-f", "job.yaml", f"{option}={text}"])
+    assert ended.value.code == 2
+    assert "must be a whole number from 1 to 65,536" in capsys.readouterr().err
 
 
 def test_an_own_layout_that_does_not_fit_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,7 +94,11 @@ def test_lengths_are_drawn_by_name_and_seed(tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [(None, "No such file or directory; pass a file with one response a line"), ("{", "line 1: not JSON")],
+    [
+        (None, "No such file or directory; pass a file with one response a line"),
+        ("{", "line 1: not JSON"),
+        ("1" * (1 << 20), "line 1: longer than 65,536 characters"),
+    ],
 )
 def test_a_trace_that_cannot_be_read_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, told: str
@@ -135,3 +139,32 @@ def test_the_cache_of_a_job_on_cpus_has_no_bound(tmp_path: Path, capsys: pytest.
     found = document(capsys, "-f", str(path))
     assert found["cacheTokensPerRank"] is None
     assert found["captureSizes"] == [1, 2, 3, 4]
+
+
+def test_a_page_draws_the_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "pages" / "plan.html"
+    assert main(["plan", "rollout", "-f", written(tmp_path), "--page", str(page)]) == 0
+    assert f"rljob: wrote {page}" in capsys.readouterr().err
+    text = page.read_text()
+    assert [name for name in ("policies", "unfinished", "sizes") if f'data-plot="{name}"' in text] == [
+        "policies",
+        "unfinished",
+        "sizes",
+    ]
+    for name in ("adjacent", "interleaved + gears", "event rebalance"):
+        assert f"<td>{name}</td>" in text
+    assert "all seconds are modelled" in text
+    assert "<script" not in text
+    assert "default-src 'none'" in text
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "rollout", "-f", written(tmp_path), "--page", str(tmp_path)]) == 2
+    assert "choose another file with --page" in capsys.readouterr().err
+
+
+def test_a_batch_that_is_too_large_to_be_simulated_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = written(tmp_path, {"trainer": {"globalBatchSize": 1 << 20}})
+    assert main(["plan", "rollout", "-f", job]) == 2
+    told = capsys.readouterr().err
+    assert "8,388,608 responses a step; up to 131,072 can be simulated; lower trainer.globalBatchSize" in told

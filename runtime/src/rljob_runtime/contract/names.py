@@ -71,6 +71,8 @@ class SpoolFile(enum.StrEnum):
     """Empty file in the attempt's folder: the attempt's first step has started."""
     STEPS = "steps.jsonl"
     """One line per step with all metrics, in the attempt's folder."""
+    LENGTHS = "lengths.jsonl"
+    """Lengths of the newest step's responses, in the attempt's folder; `rljob plan rollout --trace` reads them."""
     BINDING = "binding.json"
     """A CoreBinding with the observed processes, in the attempt's folder. A separate file because the launcher writes
     it while the trainer writes current.json."""

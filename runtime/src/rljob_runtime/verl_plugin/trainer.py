@@ -33,6 +33,7 @@ from rljob_runtime.verl_plugin import (
     overlong,
     remax_baselines,
     replica,
+    response_lengths,
     start_stages,
     tracking,
 )
@@ -403,6 +404,11 @@ class RLJobTrainer(OptimizedTrainer):
     def _take_window(self) -> RolloutWindow:
         router = self.llm_server_manager.global_load_balancer
         return from_plain(ray.get(router.take_window.remote()))
+
+    def _balance_batch(self, batch: KVBatchMeta, *rest: Any, **options: Any) -> KVBatchMeta:  # noqa: ANN401 - verl's
+        """Record the lengths of the responses before they are reordered."""
+        self._run.record_lengths(response_lengths.lines(batch.keys, batch.tags))
+        return super()._balance_batch(batch, *rest, **options)
 
     def _compute_metrics(
         self,

@@ -84,11 +84,16 @@ def page(run: ReportRun, made: datetime) -> str:
             f"<footer>Created {_time(made.timestamp())} by rljob report; records from {escape(run.source)}.</footer>",
         ]
     )
+    return document(f"{title} - RLJob report", body)
+
+
+def document(title: str, body: str) -> str:
+    """Return an HTML file without scripts and network access; the body is HTML."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)} - RLJob report</title><style>{_style()}</style></head>\n<body>{body}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{_style()}</style></head>\n<body>{body}</body></html>\n"
     )
 
 
@@ -150,23 +155,23 @@ def _tiles(run: ReportRun) -> Iterator[tuple[str, str]]:
 def _sections(run: ReportRun) -> Iterator[str]:
     if steps := records.figures(run.records):
         figures = records.figure_table(steps)
-        yield _section("Figures", _table(figures[0], figures[1:], numbers=(1, 2, 3)))
+        yield section("Figures", table(figures[0], figures[1:], numbers=(1, 2, 3)))
     if run.attempts:
         rows = [_attempt(attempt) for attempt in run.attempts]
-        yield _section("Attempts", _table(ATTEMPT_HEAD, rows, numbers=(0, 4, 5)))
+        yield section("Attempts", table(ATTEMPT_HEAD, rows, numbers=(0, 4, 5)))
     if run.decisions:
         decided = [(d.field, d.value, d.source) for d in run.decisions]
-        yield _section("Decisions for the job", _table(("field", "value", "why"), decided))
+        yield section("Decisions for the job", table(("field", "value", "why"), decided))
     if run.settings:
         own, defaults = ([s for s in run.settings if bool(s.source) is set_] for set_ in (True, False))
         body = _settings(own)
         if defaults:
             body += f"<details><summary>{len(defaults)} defaults</summary>{_settings(defaults)}</details>"
-        yield _section("Configuration", body)
+        yield section("Configuration", body)
 
 
 def _settings(settings: Sequence[Setting]) -> str:
-    return _table(("field", "value", "from"), [(s.field, s.value, s.source or "default") for s in settings])
+    return table(("field", "value", "from"), [(s.field, s.value, s.source or "default") for s in settings])
 
 
 def _attempt(attempt: Attempt) -> tuple[str, ...]:
@@ -183,11 +188,13 @@ def _attempt(attempt: Attempt) -> tuple[str, ...]:
     )
 
 
-def _section(title: str, body: str) -> str:
+def section(title: str, body: str) -> str:
+    """Return a section with a heading; the body is HTML."""
     return f"<section><h2>{escape(title)}</h2>{body}</section>"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """Return a table; the columns of `numbers` are aligned to the right."""
     heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     lines = "".join(
         "<tr>"

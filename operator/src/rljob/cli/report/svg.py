@@ -119,12 +119,11 @@ def draw(plot: Plot) -> str:
     return _figure(plot.name, plot.points, plot.title, plot.note, picture + _legend(labels, colours))
 
 
-def draw_bars(name: str, title: str, note: str, unit: str, bars: Sequence[Bar]) -> str:
-    """Return the figure of horizontal bars."""
+def draw_bars(name: str, title: str, note: str, unit: str, bars: Sequence[Bar], *, left: float = 110.0) -> str:
+    """Return the figure of horizontal bars, whose labels have the width `left`."""
     high = max((math.fsum(amount for _, amount in bar.parts) for bar in bars), default=0.0)
     if not high > 0:
         return _figure(name, 0, title, note, '<p class="empty">No data in the records of this run.</p>')
-    left = 110.0
     scale = (WIDTH - left - RIGHT - 190) / high
     rows = []
     for row, bar in enumerate(bars):

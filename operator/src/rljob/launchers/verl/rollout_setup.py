@@ -10,6 +10,9 @@ from rljob_runtime.planning.rollout.estimate import ReplicaSize, engine
 from rljob_runtime.planning.rollout.setup import Setup, default_gears, usable_gears
 from rljob_runtime.planning.shapes import Shape
 
+EAGER_MAX = 4096
+"""Sizes that a job without graphs is given; beyond, every batch runs as it is, too."""
+
 
 def rollout_setup(spec: RLJobSpec, shape: Shape) -> Setup:
     """Return the rollout of a step. Where the memory of a die is unknown, caches have no bound."""
@@ -35,7 +38,7 @@ def _captured(spec: RLJobSpec, sequences: int) -> tuple[int, ...]:
     """Return the captured sizes: as the job lists them, all of vLLM's, or every size if no graph is captured."""
     view = effective(spec)
     if view.engine_value("enforce_eager") is True:
-        return tuple(range(1, sequences + 1))
+        return tuple(range(1, min(sequences, EAGER_MAX) + 1))
     listed = view.engine(CAPTURE_SIZES)
     sizes = listed.value if listed is not None else None
     found = tuple(size for size in sizes if isinstance(size, int) and size > 0) if isinstance(sizes, list) else ()

@@ -152,7 +152,10 @@ def test_only_the_binding_of_cores_is_decided_for_it() -> None:
     spec = typed(small_spec(command()))
     assert [question.name for question in LAUNCHER.questions(spec)] == ["optimizations.coreBinding"]
     assert LAUNCHER.modules(spec) == ("rljob_runtime", "ray")
-    assert LAUNCHER.memory_plan(spec, next(iter(MODELS.values()))) is None
+    shape = next(iter(MODELS.values()))
+    assert LAUNCHER.memory_plan(spec, shape) is None
+    assert LAUNCHER.rollout_setup(spec, shape) is None
+    assert LAUNCHER.layout_job(spec, shape) is None
     with pytest.raises(UsageError, match=r"launcher\.type is Command"):
         plan_memory("sums", spec, None, LAUNCHER)
 

@@ -81,15 +81,17 @@ def place(requests: Sequence[Request], ranks: int, placement: Placement) -> list
     return [order[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
-def policies(gears: Sequence[int], *, waiting: bool = False) -> tuple[Policy, ...]:
+def policies(gears: Sequence[int], *, batch: int | None = None, waiting: bool = False) -> tuple[Policy, ...]:
     """Return the published policies and ours for engines with these captured sizes.
 
-    `waiting` adds the one that matters only where more responses are sent than decoded at a time.
+    The policy with one size has the smallest that holds `batch`, the largest number of responses of a rank. `waiting`
+    adds the policy that matters only where more responses are sent than decoded at a time.
     """
     sizes = tuple(sorted(gears))
+    one = next((size for size in sizes if batch is not None and size >= batch), sizes[-1])
     late = Policy("late binding + gears", Placement.INTERLEAVED, sizes, admission=Admission.LONGEST_ESTIMATE)
     return (
-        Policy("adjacent", Placement.ADJACENT, sizes[-1:]),
+        Policy("adjacent", Placement.ADJACENT, (one,)),
         Policy("adjacent + gears", Placement.ADJACENT, sizes),
         Policy("two-stage rebalance", Placement.ADJACENT, sizes, Rebalance.PERIODIC),
         Policy("interleaved + gears", Placement.INTERLEAVED, sizes),

@@ -74,12 +74,12 @@ def _tokens(document: dict[str, object], key: str, place: str, default: int | No
     return value
 
 
+def line(prompt: int, tokens: int, prompt_tokens: int) -> str:
+    """Return the line of a response."""
+    return json.dumps({"prompt": prompt, "response_tokens": tokens, "prompt_tokens": prompt_tokens}) + "\n"
+
+
 def write_trace(trace: Trace) -> Iterator[str]:
     """Yield the lines of a trace."""
     for request in trace.requests:
-        document = {
-            "prompt": str(request.prompt),
-            "response_tokens": request.tokens,
-            "prompt_tokens": request.prompt_tokens,
-        }
-        yield json.dumps(document) + "\n"
+        yield line(request.prompt, request.tokens, request.prompt_tokens)

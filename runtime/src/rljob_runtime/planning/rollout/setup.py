@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rljob_runtime.planning.rollout import published
 from rljob_runtime.planning.rollout.outcome import Outcome
 from rljob_runtime.planning.rollout.policies import Policy, policies
+from rljob_runtime.planning.rollout.recorded import RESPONSES_MAX
 from rljob_runtime.planning.rollout.replica import Engine
 from rljob_runtime.planning.rollout.simulation import simulate
 from rljob_runtime.planning.rollout.step_time import Origin
@@ -17,6 +18,7 @@ MEAN_SHARE = 7345 / published.LONGEST
 """Mean length as a share of the longest allowed one, of deepscaler with Qwen3-235B."""
 SIGMA, GROUP_CORRELATION = 0.7, 0.86
 """As fitted for deepscaler."""
+DEVICES_MAX = 1 << 17
 GRAPHS_MAX = 512
 """Largest size that vLLM captures by default (vllm/config/vllm.py:1668-1682, 0.23.0)."""
 
@@ -44,9 +46,23 @@ class Setup:
         return self.replicas * self.engine.ranks
 
     @property
+    def responses(self) -> int:
+        """Responses of a step."""
+        return self.prompts * self.samples
+
+    @property
+    def too_large(self) -> str | None:
+        """Return what is too much to be simulated; None if it can be."""
+        if self.devices > DEVICES_MAX:
+            return f"{self.devices:,} devices; up to {DEVICES_MAX:,} can be simulated"
+        if self.responses > RESPONSES_MAX:
+            return f"{self.responses:,} responses a step; up to {RESPONSES_MAX:,} can be simulated"
+        return None
+
+    @property
     def waits(self) -> bool:
         """Whether more responses are sent than decoded at a time."""
-        return self.prompts * self.samples > self.ranks * self.engine.sequences
+        return self.responses > self.ranks * self.engine.sequences
 
 
 def default_gears(sequences: int) -> tuple[int, ...]:
@@ -97,7 +113,8 @@ def floor_of(rows: Sequence[Row]) -> float:
 
 def simulate_policies(setup: Setup, trace: Trace) -> tuple[Row, ...]:
     """Return the outcome of every policy."""
+    batch = min(setup.engine.sequences, -(-len(trace.requests) // setup.ranks))
     return tuple(
         Row(policy, simulate(trace, setup.engine, policy, setup.replicas))
-        for policy in policies(setup.gears, waiting=setup.waits)
+        for policy in policies(setup.gears, batch=batch, waiting=setup.waits)
     )

@@ -76,7 +76,7 @@ class Ranks:
         return rank
 
     def move(self, index: int, rank: int, step: int, seconds: float) -> None:
-        """Let a running response go on elsewhere, with its cache."""
+        """Continue a running response elsewhere, with its cache."""
         self.remove(index, step, seconds)
         self._enter(index, rank, step)
 

@@ -50,7 +50,8 @@ class TableStepTime:
     """Published values: one for each small gear, and for the largest one a row by thousands of tokens."""
 
     small: tuple[tuple[int, float], ...]
-    """(gear, milliseconds), ascending. They do not depend on the context. Gears between them are interpolated."""
+    """(gear, milliseconds), ascending. They do not depend on the context. Gears between them are interpolated, and
+    larger ones than `largest` extrapolated."""
     largest: int
     by_context: tuple[float, ...]
     """Milliseconds of the largest gear at 0, 1,000, 2,000, ... tokens of context; interpolated."""
@@ -63,7 +64,7 @@ class TableStepTime:
         top, below = self.small[-1]
         if gear <= top:
             return steps * self._small(gear) * MILLISECOND
-        share = min(1.0, (gear - top) / (self.largest - top))
+        share = (gear - top) / (self.largest - top)
         rising = self._integral(context + steps) - self._integral(context)
         return ((1 - share) * below * steps + share * rising) * MILLISECOND
 
