@@ -17,8 +17,8 @@ LENGTHS = tuple(40 + 10 * number for number in range(REQUESTS))
 """Of the responses, so that fewer and fewer run."""
 TOPICS, SENTENCES, WORDS = 16, 12, 8
 """Of the other model: each topic is told in sentences of its own, of words that no other sentence has."""
-CERTAINTY = 12.5
-"""Logit of the words that may follow; the sum of all others makes it a probability of 0.99."""
+CERTAINTY = 14.0
+"""Logit of the words that may follow; the sum of all others makes it a probability of 0.997."""
 EPOCHS, STEPS, GROUP, ANSWER = 2, 4, 4, 96
 """Of the comparison of epochs: each topic is asked for so many answers of so many tokens in one step of each."""
 SHARED_TOKENS = 1_200
@@ -52,11 +52,11 @@ def write_topics(folder: Path) -> None:
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-    count, hidden = TOPICS + TOPICS * SENTENCES * WORDS, 256
+    count, hidden = TOPICS + TOPICS * SENTENCES * WORDS, 512
     core = Tokenizer(models.WordLevel({f"w{number}": number for number in range(count)}, unk_token="w0"))
     PreTrainedTokenizerFast(tokenizer_object=core, pad_token="w0", eos_token="w0").save_pretrained(folder)
     sizes = {"hidden_size": hidden, "intermediate_size": 128, "num_hidden_layers": 1, "tie_word_embeddings": False}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 1, "max_position_embeddings": 2048}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 1, "max_position_embeddings": 2048}
     torch.manual_seed(SEED)
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=count, **sizes, **heads))
     sentences = torch.arange(TOPICS, count).reshape(TOPICS, SENTENCES, WORDS)

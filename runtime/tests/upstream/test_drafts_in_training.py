@@ -16,19 +16,19 @@ SECONDS = 280.0
 HERE = Path(__file__).parent
 STEPS, STEPS_OF_AN_EPOCH = 5, 4
 SPREAD = 0.3
-"""Of the weights: drafts are accepted only where the model is rather certain of its tokens."""
+"""Of the weights. With it and the low temperature, the model is as certain of its tokens as a trained one."""
 DIFFERENCE = "training/log_probs_difference_mean"
 SUFFIX = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
-LENGTHS = {
+SETTINGS = {
     "data.max_response_length": 64,
     "actor_rollout_ref.rollout.max_model_len": 96,
     "actor_rollout_ref.actor.optim.lr": 1e-5,
+    "actor_rollout_ref.rollout.temperature": 0.3,
 }
 DRAFTS: dict[str, Any] = {
-    "overrides": {**LENGTHS, f"{SUFFIX}.method": "suffix", f"{SUFFIX}.num_speculative_tokens": 3},
-    "drafts": {"max_sequences": 24, "history_bytes": 1 << 26, "needs_suffix_trees": True},
+    "overrides": {**SETTINGS, f"{SUFFIX}.method": "suffix", f"{SUFFIX}.num_speculative_tokens": 3},
+    "drafts": {"max_sequences": 1_000, "history_bytes": 1 << 26, "needs_suffix_trees": True},
 }
-"""32 responses a step: drafts are made when a quarter of them have ended."""
 
 
 def train(folder: Path, name: str, **wish: Any) -> list[dict[str, float]]:
@@ -44,13 +44,13 @@ def train(folder: Path, name: str, **wish: Any) -> list[dict[str, float]]:
 
 
 def test_sampled_tokens_have_the_probabilities_that_the_trainer_computes(tmp_path: Path) -> None:
-    plain, drafted = train(tmp_path, "plain", overrides=LENGTHS), train(tmp_path, "drafted", **DRAFTS)
+    plain, drafted = train(tmp_path, "plain", overrides=SETTINGS), train(tmp_path, "drafted", **DRAFTS)
     apart = [statistics.fmean(step[DIFFERENCE] for step in steps) for steps in (plain, drafted)]
     print(f"mean difference of log-probabilities: {apart[0]:.2e} without drafts, {apart[1]:.2e} with them")
     assert 0 < apart[1] <= 2 * apart[0]
     assert not any("rollout/draft_steps_ratio" in step for step in plain)
     for step in drafted:
-        assert 0 < step["rollout/draft_steps_ratio"] < 1
+        assert step["rollout/draft_steps_ratio"] == 1
         assert 0 < step["rollout/spec_accept_rate"] < 1
         assert step["rollout/spec_accept_length"] > 1
     first, second = drafted[:STEPS_OF_AN_EPOCH], drafted[STEPS_OF_AN_EPOCH:]
