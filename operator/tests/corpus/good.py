@@ -97,7 +97,9 @@ GOOD = {
     "a replica over whole nodes": merged(megatron({}, nodes=4), {"rollout": {"parallelism": {"tensor": 4, "data": 8}}}),
     "graphs": {"rollout": {"captureSizes": [64, 128], "maxSequences": 128, "speculative": {"method": "Suffix"}}},
     "drafts from the past": {
-        "rollout": {"speculative": {"method": "Suffix", "maxSequences": 64, "history": True, "historyMemory": "64Gi"}}
+        "rollout": {
+            "speculative": {"method": "Suffix", "maxSequences": 64, "history": "Enabled", "historyMemory": "64Gi"}
+        }
     },
     "graphs without a bound": {"rollout": {"captureSizes": [5], "topK": "0", "topP": "1.0"}},
     "a whole prompt in a pass": {"rollout": {"chunkedPrefill": False, "maxBatchedTokens": 2048}},

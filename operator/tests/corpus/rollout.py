@@ -155,12 +155,12 @@ BAD = {
         "30: with speculative.tokens 3 sizes must be multiples of 3 + 1 = 4; use 32",
     ),
     "history without suffix trees": Bad(
-        {"rollout": {"speculative": {"method": "NGram", "history": True}}},
+        {"rollout": {"speculative": {"method": "NGram", "history": "Enabled"}}},
         "spec.rollout.speculative.history",
         "method NGram proposes nothing from earlier responses; set method to Suffix, or remove history",
     ),
     "a history without a bound": Bad(
-        {"rollout": {"speculative": {"method": "Suffix", "history": True, "historyMemory": "1Ti"}}},
+        {"rollout": {"speculative": {"method": "Suffix", "history": "Enabled", "historyMemory": "1Ti"}}},
         "spec.rollout.speculative.historyMemory",
         "1Ti is not between 64Mi and 64Gi; use 1Gi",
     ),

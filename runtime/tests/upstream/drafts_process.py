@@ -1,8 +1,7 @@
 """Generate with one engine of vLLM on CPUs, with or without drafts, and print what was seen as JSON.
 
-`FOLDER SETTINGS [epochs]`, where SETTINGS is `none`, `upstream` (vLLM's suffix decoding as it is) or the JSON of
-`Drafts`; `FOLDER model` writes the model into the folder. A process of its own, because plug-ins are installed once per
-process.
+`FOLDER none`; `FOLDER SETTINGS ...`, each the JSON of `Drafts`; `FOLDER SETTINGS epochs`; `FOLDER letters` and `FOLDER
+topics`, which write a model into the folder. A process of its own, because plug-ins are installed once per process.
 """
 
 from __future__ import annotations
@@ -14,18 +13,21 @@ from pathlib import Path
 from typing import Any
 
 REQUESTS = 16
-TOKENS = 200
 LENGTHS = tuple(40 + 10 * number for number in range(REQUESTS))
 """Of the responses, so that fewer and fewer run."""
-EPOCHS, GROUP = 2, 4
-"""Of the comparison of epochs: each prompt is asked so many times in each."""
-SURE = 0.6
-"""A temperature at which the tiny model is about as sure as a trained one."""
+TOPICS, SENTENCES, WORDS = 16, 12, 8
+"""Of the other model: each topic is told in sentences of its own, of words that no other sentence has."""
+CERTAINTY = 12.5
+"""Logit of the words that may follow; the sum of all others makes it a probability of 0.99."""
+EPOCHS, STEPS, GROUP, ANSWER = 2, 4, 4, 96
+"""Of the comparison of epochs: each topic is asked for so many answers of so many tokens in one step of each."""
+SHARED_TOKENS = 1_200
+"""Room in the shared tree: a fifth of an epoch's answers, where it holds a thousandth of a large run's."""
 SEED = 7
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def write_model(folder: Path) -> None:
+def write_letters(folder: Path) -> None:
     """Write a tiny model whose next token is rather certain, so that its texts repeat themselves."""
     import torch
     from tokenizers import Tokenizer, models
@@ -38,6 +40,38 @@ def write_model(folder: Path) -> None:
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 2048}
     torch.manual_seed(SEED)
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(words), initializer_range=0.35, **sizes, **heads))
+    model.save_pretrained(folder)
+
+
+def write_topics(folder: Path) -> None:
+    """Write a model that tells topics: hidden state = embedding of the last word, and its logits are what may follow.
+
+    Attention and MLP add nothing, so the final norm turns the embedding of a word into its direction times √hidden.
+    """
+    import torch
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    count, hidden = TOPICS + TOPICS * SENTENCES * WORDS, 256
+    core = Tokenizer(models.WordLevel({f"w{number}": number for number in range(count)}, unk_token="w0"))
+    PreTrainedTokenizerFast(tokenizer_object=core, pad_token="w0", eos_token="w0").save_pretrained(folder)
+    sizes = {"hidden_size": hidden, "intermediate_size": 128, "num_hidden_layers": 1, "tie_word_embeddings": False}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 1, "max_position_embeddings": 2048}
+    torch.manual_seed(SEED)
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=count, **sizes, **heads))
+    sentences = torch.arange(TOPICS, count).reshape(TOPICS, SENTENCES, WORDS)
+    with torch.no_grad():
+        directions = torch.nn.functional.normalize(torch.randn(count, hidden))
+        model.model.embed_tokens.weight.copy_(directions)
+        model.model.layers[0].self_attn.o_proj.weight.zero_()
+        model.model.layers[0].mlp.down_proj.weight.zero_()
+        followed = torch.zeros(count, hidden)
+        followed[sentences[:, :, 1:]] = directions[sentences[:, :, :-1]]
+        for topic in range(TOPICS):
+            # A sentence of the topic follows its name, and each of its sentences.
+            before = directions[topic] + directions[sentences[topic, :, -1]].sum(0)
+            followed[sentences[topic, :, 0]] = before
+        model.lm_head.weight.copy_(followed * CERTAINTY / hidden**0.5)
     model.save_pretrained(folder)
 
 
@@ -100,66 +134,84 @@ def generate(llm: Any, temperature: float) -> dict[str, Any]:
 
 
 def epochs(llm: Any) -> list[dict[str, Any]]:
-    """Ask the same prompts in each epoch, with the best responses of one sent before the next as the trainer does."""
+    """Ask for each topic once an epoch, and send the best answers of each step as the trainer does."""
     import numpy as np
     from vllm import SamplingParams
 
     from rljob_runtime.verl_plugin.drafts import records_of
     from rljob_runtime.vllm_plugin import drafts
+    from rljob_runtime.vllm_plugin.draft_store import BYTES_PER_TOKEN, SharedTree
 
-    prompts = [[2 + number, 5, 3 + number % 4, 2] for number in range(REQUESTS) for _ in range(GROUP)]
-    seen = []
+    store = getattr(drafter_of(llm), drafts.STORE)
+    store._shared = SharedTree(store._new_tree(), SHARED_TOKENS * BYTES_PER_TOKEN)
+    seen: list[dict[str, Any]] = []
     for epoch in range(EPOCHS):
-        asked = [
-            SamplingParams(temperature=SURE, max_tokens=TOKENS, ignore_eos=True, seed=SEED + epoch * len(prompts) + row)
-            for row in range(len(prompts))
-        ]
-        begun = steps_of(llm)
-        outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], asked, use_tqdm=False)
-        responses = [np.array(output.outputs[0].token_ids, np.int32) for output in outputs]
-        steps = steps_of(llm) - begun
-        # A reward that some responses of a prompt earn.
-        rewards = [float((response % 2).mean()) for response in responses]
-        records = list(records_of([np.array(p, np.int32) for p in prompts], responses, rewards, 1 << 24))
-        (counts,) = llm.collective_rpc(drafts.EXCHANGE, args=(records,))
-        seen.append({"steps": steps, "tokens": sum(map(len, responses)), **counts})
+        total: dict[str, Any] = {"steps": -steps_of(llm), "tokens": 0}
+        for step in range(STEPS):
+            prompts = [[topic] * 4 for topic in range(step, TOPICS, STEPS) for _ in range(GROUP)]
+            asked = [
+                SamplingParams(
+                    temperature=1.0, max_tokens=ANSWER, ignore_eos=True, seed=1000 * epoch + 100 * step + row
+                )
+                for row in range(len(prompts))
+            ]
+            outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], asked, use_tqdm=False)
+            answers = [np.array(output.outputs[0].token_ids, np.int32) for output in outputs]
+            rewards = [float((answer % 2).mean()) for answer in answers]
+            records = list(records_of([np.array(p, np.int32) for p in prompts], answers, rewards, 1 << 24))
+            (counts,) = llm.collective_rpc(drafts.EXCHANGE, args=(records,))
+            total["tokens"] += sum(map(len, answers))
+            for name, count in counts.items():
+                total[name] = total.get(name, 0) + count
+        total["steps"] += steps_of(llm)
+        seen.append(total)
     return seen
 
 
-def store_of(llm: Any) -> Any:
-    """Return our store of drafts in the engine's worker."""
+def drafter_of(llm: Any) -> Any:
+    """Return vLLM's proposer in the engine's worker."""
+    worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
+    return worker.model_runner.drafter
+
+
+def both(llm: Any) -> dict[str, Any]:
+    """Generate greedily and by sampling."""
+    return {"greedy": generate(llm, 0.0), "sampled": generate(llm, 1.0)}
+
+
+def drafted(llm: Any, settings: str) -> dict[str, Any]:
+    """Generate with settings and an empty store of drafts, and return its counts too."""
+    from rljob_runtime.contract import Drafts
     from rljob_runtime.vllm_plugin import drafts
 
-    worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
-    return getattr(worker.model_runner.drafter, drafts.STORE)
+    drafter = drafter_of(llm)
+    store = drafts._store(drafter, Drafts.from_variable(settings))
+    setattr(drafter, drafts.STORE, store)
+    found = both(llm)
+    # The last step of a rollout has nothing after it: its requests end at the next.
+    left = len(store.requests)
+    (counts,) = llm.collective_rpc(drafts.EXCHANGE, args=([],))
+    return {**found, "left": left, "counts": counts}
 
 
 def main() -> None:
-    """Generate greedily and by sampling."""
-    folder, settings = Path(sys.argv[1]), sys.argv[2]
-    if settings == "model":
-        write_model(folder)
+    """Write a model, or generate."""
+    folder, settings, *more = Path(sys.argv[1]), *sys.argv[2:]
+    if settings in {"letters", "topics"}:
+        (write_letters if settings == "letters" else write_topics)(folder)
         return
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if settings not in {"none", "upstream"}:
+    if settings != "none":
         from rljob_runtime.contract import DRAFTS_VARIABLE
 
         os.environ[DRAFTS_VARIABLE] = settings
     llm = engine(folder, settings)
-    if sys.argv[3:] == ["epochs"]:
+    if more == ["epochs"]:
         print(json.dumps(epochs(llm)))
-        return
-    found: dict[str, Any] = {"greedy": generate(llm, 0.0)}
-    if settings != "upstream":
-        found["sampled"] = generate(llm, 1.0)
-    if settings not in {"none", "upstream"}:
-        store = store_of(llm)
-        # The last step of a rollout has nothing after it: its requests end at the next.
-        found["left"] = len(store.requests)
-        from rljob_runtime.vllm_plugin import drafts
-
-        (found["counts"],) = llm.collective_rpc(drafts.EXCHANGE, args=([],))
-    print(json.dumps(found))
+    elif settings == "none":
+        print(json.dumps(both(llm)))
+    else:
+        print(json.dumps([drafted(llm, each) for each in (settings, *more)]))
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ from rljob_runtime.verl_plugin import cpu_defaults
 
 SECONDS = 280.0
 HERE = Path(__file__).parent
-STEPS, STEPS_OF_AN_EPOCH = 6, 4
+STEPS, STEPS_OF_AN_EPOCH = 5, 4
 SPREAD = 0.3
 """Of the weights: drafts are accepted only where the model is rather certain of its tokens."""
 DIFFERENCE = "training/log_probs_difference_mean"
 SUFFIX = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
 LENGTHS = {
-    "data.max_response_length": 96,
-    "actor_rollout_ref.rollout.max_model_len": 128,
+    "data.max_response_length": 64,
+    "actor_rollout_ref.rollout.max_model_len": 96,
     "actor_rollout_ref.actor.optim.lr": 1e-5,
 }
 DRAFTS: dict[str, Any] = {

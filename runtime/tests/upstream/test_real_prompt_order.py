@@ -15,6 +15,11 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime.planning.rollout.policies import Placement, Policy
+from rljob_runtime.planning.rollout.replica import Engine
+from rljob_runtime.planning.rollout.simulation import simulate
+from rljob_runtime.planning.rollout.step_time import LinearStepTime, Origin
+from rljob_runtime.planning.rollout.traces import Request, Trace
 from rljob_runtime.verl_plugin import cpu_defaults
 
 SECONDS = 290.0
@@ -69,18 +74,27 @@ def train(folder: Path, name: str, steps: int, **wish: Any) -> Run:
 
 
 def predicted(known: Run, run: Run) -> list[float]:
-    """Return the seconds of a run's rollouts by what those of another cost.
+    """Return the seconds that the simulator gives a run's rollouts, by what those of another cost.
 
-    All responses of a step run at once, so a rollout costs a fixed part, one for each step of the engine, of which the
-    longest response needs one per token, and one for each token. The first rollout of a run warms up and is left out.
+    A rollout costs a fixed part, one for each step of the engine and one for each row of a step. The first rollout of a
+    run warms up and is left out.
     """
     import numpy as np
 
-    def costs(of: Run) -> Any:
-        return np.array([[1.0, max(lengths), sum(lengths)] for lengths in of.tokens])
+    costs = np.array([[1.0, 1e-3 * max(tokens), 1e-3 * sum(tokens)] for tokens in known.tokens])
+    (fixed, step, row), *_ = np.linalg.lstsq(costs[1:], np.array(known.seconds[1:]), rcond=None)
+    sequences = len(known.tokens[0])
+    engine = Engine(1, sequences, LinearStepTime(float(step), float(row), 0.0, "the rollouts of the run"))
+    # Without graphs, a step has as many rows as responses.
+    policy = Policy("on CPUs", Placement.ADJACENT, tuple(range(1, sequences + 1)))
 
-    parts, *_ = np.linalg.lstsq(costs(known)[1:], np.array(known.seconds[1:]), rcond=None)
-    return [float(seconds) for seconds in costs(run) @ parts]
+    def seconds(rows: list[int], tokens: list[int]) -> float:
+        # Responses to one prompt are adjacent in a trace.
+        requests = tuple(Request(*pair) for pair in sorted(zip(rows, tokens, strict=True)))
+        trace = Trace("a step", requests, Origin.MEASURED, "the run")
+        return float(fixed) + simulate(trace, engine, policy).totals.seconds
+
+    return [seconds(rows, tokens) for rows, tokens in zip(run.rows, run.tokens, strict=True)]
 
 
 @pytest.fixture

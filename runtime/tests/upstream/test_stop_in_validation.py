@@ -123,6 +123,7 @@ class Loop:
         trainer.total_training_steps = self.run.job.total_steps
         trainer.train_dataloader, trainer.checkpoint_manager = self.data, Replicas(self.events)
         trainer.val_dataloader = [ROW]
+        trainer.llm_server_manager = types.SimpleNamespace(server_handles=[])
         trainer._take_window = lambda: window
         trainer._save_checkpoint = self._save
         trainer._shutdown_dump_executor = lambda: None
@@ -209,7 +210,7 @@ def test_requests_that_wait_for_a_replica_are_ended_before_those_that_have_one(
 
     remote = types.SimpleNamespace(remote=end_waiting)
     router = types.SimpleNamespace(end_waiting=remote)
-    loop.trainer.llm_server_manager = types.SimpleNamespace(global_load_balancer=router)
+    loop.trainer.llm_server_manager.global_load_balancer = router
     loop.run.job = dataclasses.replace(loop.run.job, optimizations=Optimizations(late_binding=True))
     monkeypatch.setattr(ray, "get", lambda reference: {"reference": 3}[reference])
     loop.in_validation = loop.stop

@@ -236,9 +236,9 @@ class SpeculativeDecoding(Model):
     max_sequences: Factor = 32
     """Maximum number of running sequences with which an engine proposes tokens. With more, checking proposals costs
     more than it saves. Defaults to 32."""
-    history: bool = False
+    history: Literal["Disabled", "Enabled"] = "Disabled"
     """Also propose tokens from responses of earlier steps to the same prompt, those with high rewards first. Requires
-    Suffix. Defaults to false."""
+    Suffix. Defaults to Disabled."""
     history_memory: Quantity = "1Gi"
     """Memory of each engine process for these responses, 64Mi to 64Gi. Defaults to 1Gi."""
 

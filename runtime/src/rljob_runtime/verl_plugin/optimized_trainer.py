@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
-from rljob_runtime import gc_freeze
+from rljob_runtime import gc_freeze, training_attempt
 from rljob_runtime.verl_plugin import batch_balance, late_client, late_router, on_policy, ordered_loader, replica
 
 if TYPE_CHECKING:
@@ -16,14 +16,10 @@ if TYPE_CHECKING:
     from verl.trainer.ppo.v1.replay_buffer import KVBatchMeta
     from verl.workers.rollout.llm_server import LLMServerClient
 
-    from rljob_runtime.training_attempt import TrainingAttempt
-
 
 class OptimizedTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     """verl's trainer with the optimizations that job.json asks for."""
 
-    _run: TrainingAttempt
-    """The attempt; a subclass sets it before this class is initialized."""
     # Attributes of the base class, which has no types.
     global_steps: int
     steps_per_epoch: int
@@ -31,6 +27,7 @@ class OptimizedTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no ty
     train_dataloader: Any
 
     def __init__(self, config: DictConfig) -> None:
+        self._run = training_attempt.current()
         self._old = on_policy.SkippedPass(config, self._run)
         super().__init__(config)
 

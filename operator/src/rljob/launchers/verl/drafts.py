@@ -15,5 +15,5 @@ def drafts(spec: RLJobSpec) -> Drafts | None:
     speculative = spec.rollout.speculative
     if speculative.method == "None":
         return None
-    history = int(quantity(speculative.history_memory)) if speculative.history else 0
+    history = int(quantity(speculative.history_memory)) if speculative.history == "Enabled" else 0
     return Drafts(speculative.max_sequences, history, needs_suffix_trees=speculative.method == "Suffix")

@@ -156,7 +156,7 @@ VARIANTS: tuple[Json, ...] = (
         "network": {"mode": "Host"},
     },
     {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
-    {"rollout": {"speculative": {"method": "Suffix", "history": True}}},
+    {"rollout": {"speculative": {"method": "Suffix", "history": "Enabled"}}},
     COMMAND,
 )  # fmt: skip
 """Specs in which further fields take effect, because some require others."""

@@ -24,8 +24,11 @@ def speculative(**settings: object) -> Json:
         ({"method": "NGram"}, Drafts(32)),
         ({"method": "Suffix", "maxSequences": 8}, Drafts(8, needs_suffix_trees=True)),
         ({"method": "Suffix", "historyMemory": "2Gi"}, Drafts(32, needs_suffix_trees=True)),
-        ({"method": "Suffix", "history": True}, Drafts(32, 1 << 30, needs_suffix_trees=True)),
-        ({"method": "Suffix", "history": True, "historyMemory": "2Gi"}, Drafts(32, 2 << 30, needs_suffix_trees=True)),
+        ({"method": "Suffix", "history": "Enabled"}, Drafts(32, 1 << 30, needs_suffix_trees=True)),
+        (
+            {"method": "Suffix", "history": "Enabled", "historyMemory": "2Gi"},
+            Drafts(32, 2 << 30, needs_suffix_trees=True),
+        ),
     ],
 )
 def test_the_runtime_is_told_what_it_adds(settings: Json, expected: Drafts | None) -> None:

@@ -20,11 +20,11 @@ ONLY_FULL = "FULL_DECODE_ONLY"
 
 def _history_needs_suffix_trees(spec: RLJobSpec) -> Iterator[Violation]:
     speculative = spec.rollout.speculative
-    if speculative.history and speculative.method != "Suffix":
+    if speculative.history == "Enabled" and speculative.method != "Suffix":
         yield Violation(
             f"{FIELD}.history",
-            f"true, but method {speculative.method} proposes nothing from earlier responses; set method to Suffix, or "
-            "remove history",
+            f"Enabled, but method {speculative.method} proposes nothing from earlier responses; set method to Suffix, "
+            "or remove history",
         )
 
 
