@@ -1,7 +1,7 @@
 """The lengths of a batch's responses, as `rljob plan rollout --trace` reads them.
 
-verl stores both lengths in the tag of each response (agent_loop_tq.py:195-210, 0.9.1). Its key begins with the uid of
-its prompt. A line is one response; prompts are numbered in the order in which the sampled batch has them.
+verl stores both lengths in the tag of each response (agent_loop_tq.py:195-210, 0.9.1), and its key begins with the uid
+of its prompt. A line is one response; prompts are numbered in the order in which the sampled batch has them.
 """
 
 from __future__ import annotations
