@@ -35,9 +35,9 @@ ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
 TOOLS, WHEELS, JOBS = Path("tools"), Path("wheels"), Path("jobs")
 MEGATRON, VLLM_ASCEND = Path("megatron"), Path("vllm-ascend")
-"""Folders created for a suite: pytest; the two wheels of this repository, installed; job.json of every example, because
-the operator's code is not in the image; Megatron-Core, which is not in it either, and which only the tests that ask it
-import."""
+"""Folders created for a suite: pytest and hypothesis; the two wheels of this repository, installed; job.json of every
+example, because the operator's code is not in the image; Megatron-Core, which is not in it either, and which only
+the tests that ask it import."""
 MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
 
@@ -166,7 +166,7 @@ def pod(suite: Suite) -> Manifest:
 def install_tools(made: Path) -> None:
     """Install the locked pytest and the wheels, as users get them, into separate folders."""
     install = (str(ROOT / ".venv/bin/uv"), "pip", "install", "--quiet", "--target")
-    capture((*install, str(made / TOOLS), "-c", "requirements/dev.txt", "pytest"), seconds=120)
+    capture((*install, str(made / TOOLS), "-c", "requirements/dev.txt", "pytest", "hypothesis"), seconds=120)
     for folder, lock in ((MEGATRON, "seams"), (VLLM_ASCEND, "seams-ascend")):
         locked = ("--no-deps", "--require-hashes", "-r", f"requirements/{lock}.txt")
         capture((*install, str(made / folder), *locked), seconds=120)
