@@ -131,7 +131,7 @@ FULL = (
         "seams",
         "the tested parts of upstream packages, in the runtime image",
         (PYTHON, "-m", "scripts.in_image", "seams"),
-        30,
+        40,
         # One CPU-bound process, in parallel with stages that mostly wait.
         lane="seams",
         after=("load-verl",),

@@ -42,7 +42,10 @@ def trained(ranks: int, config: Any, lengths: list[int], *, balances: bool, crit
     from rljob_runtime.verl_plugin.trainer import RLJobTrainer
 
     trainer: Any = object.__new__(RLJobTrainer)
-    trainer._run = types.SimpleNamespace(job=types.SimpleNamespace(optimizations=Optimizations(batch_balance=balances)))
+    trainer._run = types.SimpleNamespace(
+        job=types.SimpleNamespace(optimizations=Optimizations(batch_balance=balances)),
+        record_lengths=list,
+    )
     trainer.config, trainer.global_steps, trainer.use_critic = config, 1, critic
     # Two devices share each sample, as with Megatron's tensor parallelism: ranks are not devices.
     dispatch = {"actor": [rank for rank in range(ranks) for _ in range(2)]}
