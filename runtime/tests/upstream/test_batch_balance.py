@@ -39,13 +39,10 @@ def batch_of(lengths: list[int]) -> Any:
 def trained(ranks: int, config: Any, lengths: list[int], *, balances: bool, critic: bool = False) -> tuple[Any, Any]:
     """Return the batch as our trainer orders it, by verl's method and ours, and the metrics."""
     from rljob_runtime.contract import Optimizations
-    from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+    from rljob_runtime.verl_plugin.optimized_trainer import OptimizedTrainer
 
-    trainer: Any = object.__new__(RLJobTrainer)
-    trainer._run = types.SimpleNamespace(
-        job=types.SimpleNamespace(optimizations=Optimizations(batch_balance=balances)),
-        record_lengths=list,
-    )
+    trainer: Any = object.__new__(OptimizedTrainer)
+    trainer._run = types.SimpleNamespace(job=types.SimpleNamespace(optimizations=Optimizations(batch_balance=balances)))
     trainer.config, trainer.global_steps, trainer.use_critic = config, 1, critic
     # Two devices share each sample, as with Megatron's tensor parallelism: ranks are not devices.
     dispatch = {"actor": [rank for rank in range(ranks) for _ in range(2)]}
@@ -147,10 +144,10 @@ def test_a_step_that_trains_nothing_keeps_verls_order() -> None:
 
 
 def test_a_caller_that_keeps_mini_batches_gets_verls_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+    from rljob_runtime.verl_plugin.optimized_trainer import OptimizedTrainer
 
-    verls = RLJobTrainer._balance_batch
-    monkeypatch.setattr(RLJobTrainer, "_balance_batch", functools.partialmethod(verls, keep_minibatch=True))
+    verls = OptimizedTrainer._balance_batch
+    monkeypatch.setattr(OptimizedTrainer, "_balance_batch", functools.partialmethod(verls, keep_minibatch=True))
     kept, lengths = configuration(8), lengths_of_answers(64)
     assert trained(4, kept, lengths, balances=True)[0].keys == trained(4, kept, lengths, balances=False)[0].keys
 
