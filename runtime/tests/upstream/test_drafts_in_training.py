@@ -53,7 +53,9 @@ def test_sampled_tokens_have_the_probabilities_that_the_trainer_computes(tmp_pat
         assert step["rollout/draft_steps_ratio"] == 1
         assert 0 < step["rollout/spec_accept_rate"] < 1
         assert step["rollout/spec_accept_length"] > 1
-    first, second = drafted[:STEPS_OF_AN_EPOCH], drafted[STEPS_OF_AN_EPOCH:]
-    assert not any(step["rollout/draft_tokens/history"] for step in first)
+    # Some of the 32 prompts have the same text, so that a later step of the first epoch may have a history.
+    assert drafted[0]["rollout/draft_tokens/history"] == 0
+    second = drafted[STEPS_OF_AN_EPOCH:]
+    assert second
     assert all(step["rollout/draft_tokens_accepted/history"] > 0 for step in second)
     assert all(step["rollout/draft_history_bytes"] > 0 for step in drafted)
