@@ -52,7 +52,7 @@ os._exit(code)
 # The repository's own pytest settings name plug-ins that are not mounted.
 PYTEST = (
     *("python", "-c", MAIN, "-c", "/dev/null", "--rootdir", "/tests", "--import-mode", "importlib"),
-    *("-p", "no:cacheprovider", "-ra", "--color", "no", "/tests"),
+    *("-p", "no:cacheprovider", "-ra", "--durations=20", "--color", "no", "/tests"),
 )
 
 

@@ -77,7 +77,7 @@ def steps(draw: st.DrawFn) -> tuple[int, int, list[int]]:
 
 
 @given(steps())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=50)
 def test_no_step_takes_longer_than_with_verls_order(step: tuple[int, int, list[int]]) -> None:
     ranks, updates, lengths = step
     config = configuration(len(lengths) // updates // 2)
