@@ -156,7 +156,7 @@ FULL = (
             ROTATION,
         ),
         # Processes under attack, objects of more than a megabyte, and pods by each check of Pod Security.
-        20,
+        30,
         after=("cluster",),
     ),
     Stage(
