@@ -144,3 +144,37 @@ def test_what_verls_client_passes_beside_the_id() -> None:
         assert await router.require_release_fields() == ["request_id"]
 
     in_loop(check)
+
+
+def test_a_replica_whose_responses_fail_does_not_attract_all_that_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    async def check() -> None:
+        router = Router({"bad": 1, "good": 2})
+        asked = await ask(router, *(f"{letter}{number}" for letter in "abcdefgh" for number in range(5)))
+        failed = 0
+        for _ in range(len(asked)):
+            await asyncio.sleep(0)
+            name = next((n for n, task in asked.items() if task.done() and task.result()[0] == "bad"), None)
+            if name is None:
+                break
+            del asked[name]
+            failed += 1
+            await router.release_server("bad", name, failed=True)
+        assert failed <= late_router.FAILURES_MAX + 2
+        assert await router.get_all_servers() == ["good"]
+        # The last one stays, so that its error ends the requests.
+        for number in range(2 * late_router.FAILURES_MAX):
+            await router.release_server("good", f"z{number}", failed=True)
+        assert await router.get_all_servers() == ["good"]
+
+    in_loop(check)
+    assert "rljob: replica bad gets no more requests: 8 in a row failed" in capsys.readouterr().out
+
+
+def test_a_success_between_failures_keeps_a_replica() -> None:
+    async def check() -> None:
+        router = Router({"a": 1, "b": 2})
+        for number in range(4 * late_router.FAILURES_MAX):
+            await router.release_server("a", f"x{number}", failed=bool(number % 4))
+        assert sorted(await router.get_all_servers()) == ["a", "b"]
+
+    in_loop(check)

@@ -127,3 +127,10 @@ def test_shares_agree_with_a_simulation_of_every_rank() -> None:
             for rank in range(5):
                 expected[layer, holders[rank % len(holders)]] += loads[layer, expert] / 5
     assert routed_loads(loads, placement) == pytest.approx(expected)
+
+
+def test_an_archive_of_arrays_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "counts.npy").open("wb") as file:
+        np.savez(file, counts=np.ones((1, 4), dtype=np.int64))
+    with pytest.raises(FileError, match="an archive of arrays; write one array"):
+        read_counts(tmp_path / "counts.npy")

@@ -169,7 +169,9 @@ def test_pairs_end_when_no_swap_helps() -> None:
 @pytest.mark.parametrize(
     ("devices", "replicas", "message"),
     [
-        (0, 8, "devices 0: use 1 or more"),
+        (0, 8, "devices 0: use 1 to 16,384"),
+        (10**9, 10**9, "devices 1000000000: use 1 to 16,384"),
+        (1, 200_000, "replicas 200000 are more than 1,024 on each of 1 devices"),
         (3, 8, "replicas 8 do not divide among 3 devices"),
         (3, 3, "replicas 3 are fewer than the 4 experts; use 6 or more"),
         (2, 10, "replicas 10: 4 experts on 2 devices have at most 8"),

@@ -119,3 +119,6 @@ def test_what_is_too_large_to_be_simulated_is_told() -> None:
     assert setup(64).too_large is None
     assert setup(64, prompts=1 << 20).too_large == "4,194,304 responses a step; up to 131,072 can be simulated"
     assert setup(64, replicas=1 << 14).too_large == "262,144 devices; up to 131,072 can be simulated"
+    both = setup(64, replicas=1 << 13, prompts=1 << 13).too_large
+    assert both is not None
+    assert both.startswith("131,072 devices with 32,768 responses; up to 1,024 can be simulated")

@@ -23,7 +23,7 @@ from rljob_runtime.balancing.placement import Counts, Loads, Placement, Values, 
 from rljob_runtime.contract.foreign_json import ForeignJSONError, parse
 from rljob_runtime.files import write_atomically
 
-FILE_MAX = 256 << 20
+FILE_MAX = 32 << 20
 """Bytes of a file of counts or of a map; a map of 100 layers with 1,000 replicas has less than 1 MiB."""
 ELEMENTS_MAX = 1 << 27
 SUM_MAX = 1 << 53
@@ -60,6 +60,8 @@ def _read_array(path: Path) -> NDArray[np.int64]:
         raise FileError(f"{path}: {error.strerror or error}; pass the counts as JSON or .npy") from error
     except (ValueError, EOFError, SyntaxError, MemoryError) as error:
         raise FileError(f"{path}: not an array that numpy.save wrote ({str(error)[:80]})") from error
+    if not isinstance(found, np.ndarray):
+        raise FileError(f"{path}: an archive of arrays; write one array with numpy.save")
     return found
 
 

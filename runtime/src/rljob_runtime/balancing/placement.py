@@ -30,6 +30,12 @@ GAIN = 1e-9
 """Relative gain below which a swap is rounding."""
 
 
+DEVICES_MAX = 1 << 14
+"""Far more than any server spans."""
+SLOTS_MAX = 1 << 10
+"""Experts of a device and layer: far more than any model has, because a plan compares all pairs of them."""
+
+
 class PlanError(ValueError):
     """The sizes permit no plan."""
 
@@ -46,8 +52,12 @@ def place(loads: Loads, devices: int, replicas: int, tolerance: float = TOLERANC
 
 def check_sizes(experts: int, devices: int, replicas: int) -> None:
     """Raise PlanError if so many replicas of so many experts do not fit on these devices."""
-    if devices < 1:
-        raise PlanError(f"devices {devices}: use 1 or more")
+    if not 1 <= devices <= DEVICES_MAX:
+        raise PlanError(f"devices {devices}: use 1 to {DEVICES_MAX:,}")
+    if replicas > devices * SLOTS_MAX:
+        raise PlanError(
+            f"replicas {replicas} are more than {SLOTS_MAX:,} on each of {devices} devices; use more devices"
+        )
     if replicas % devices:
         raise PlanError(
             f"replicas {replicas} do not divide among {devices} devices; every device holds the same number, so use a "

@@ -47,7 +47,7 @@ class LengthClient(LLMServerClient):  # type: ignore[misc] # verl ships no types
 
     async def generate(self, request_id: str, **options: Any) -> TokenOutput:  # noqa: ANN401 - verl's
         """Generate as verl does. The response of a request that was abandoned in the router is empty."""
-        call, tokens = _Call(), None
+        call, tokens, failed = _Call(), None, False
         token = _call.set(call)
         try:
             output = await super().generate(request_id, **options)
@@ -57,13 +57,16 @@ class LengthClient(LLMServerClient):  # type: ignore[misc] # verl ships no types
             # It would attract every request that waits, because it has the fewest.
             self._load_balancer.remove_servers.remote([call.server_id])
             raise
+        except Exception:
+            failed = True
+            raise
         else:
             tokens = None if output.stop_reason == ABORTED else len(output.token_ids)
             return output
         finally:
             _call.reset(token)
             if call.server_id is not None:
-                self._load_balancer.release_server.remote(call.server_id, request_id, tokens)
+                self._load_balancer.release_server.remote(call.server_id, request_id, tokens, failed=failed)
 
     async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, Any]:  # noqa: ANN401 - verl's
         place = self._load_balancer.acquire_server.remote(request_id, group_of(extra))

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 NOWHERE = ""
 """The replica of a request that was abandoned."""
+FAILURES_MAX = 8
+"""Responses that fail one after the other, with which a replica gets no further requests: one that fails at once has
+always the fewest, and would be given nearly all that wait."""
 OTHER_CALLS = 1_024
 """Room for calls that do not wait: responses, new requests on their way, and the trainer's own."""
 
@@ -36,6 +39,7 @@ class LateBindingRouter:
         self._places: dict[int, asyncio.Future[tuple[str, Any]]] = {}
         self._times = ReplicaTimes(time.monotonic)
         self._looks_again = False
+        self._failures: dict[str, int] = {}
 
     async def acquire_server(self, request_id: str, group: str | None = None) -> tuple[str, Any]:
         """Return a replica when the request's turn has come, or nowhere if it was abandoned."""
@@ -45,8 +49,18 @@ class LateBindingRouter:
         self._send()
         return await place
 
-    async def release_server(self, server_id: str, request_id: str, tokens: int | None = None) -> None:
+    async def release_server(
+        self,
+        server_id: str,
+        request_id: str,
+        tokens: int | None = None,
+        failed: bool = False,  # noqa: FBT001, FBT002 - a call of Ray
+    ) -> None:
         """Take the end of a request, with the number of tokens of its response."""
+        self._failures[server_id] = self._failures.get(server_id, 0) + 1 if failed else 0
+        if self._failures[server_id] >= FAILURES_MAX and server_id in self._servers and len(self._servers) > 1:
+            print(f"rljob: replica {server_id} gets no more requests: {FAILURES_MAX} in a row failed", flush=True)  # noqa: T201
+            await self.remove_servers([server_id])
         if self._requests.finish(server_id, request_id, tokens):
             self._times.released(server_id)
             self._send()

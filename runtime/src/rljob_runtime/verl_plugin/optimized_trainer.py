@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from verl.workers.rollout.llm_server import LLMServerClient
 
 
+ROUTER_SECONDS = 30.0
+"""Wait for an answer of the router, which is a process that does nothing else."""
+
+
 class OptimizedTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no types
     """verl's trainer with the optimizations that job.json asks for."""
 
@@ -82,7 +86,10 @@ class OptimizedTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no ty
     def _abort_requests(self) -> None:
         """End the requests that wait for a replica, then those that have one."""
         if self._run.job.optimizations.late_binding:
-            ray.get(self.llm_server_manager.global_load_balancer.end_waiting.remote())
+            try:
+                ray.get(self.llm_server_manager.global_load_balancer.end_waiting.remote(), timeout=ROUTER_SECONDS)
+            except ray.exceptions.GetTimeoutError:
+                self._run.note("the router did not answer a stop; requests that wait in it are not ended")
         self.checkpoint_manager.abort_replicas()
 
     # Old log-probabilities: the update's own, where they are the same; see on_policy.py.

@@ -40,7 +40,7 @@ from rljob_runtime.verl_plugin import (
 from rljob_runtime.verl_plugin.control_calls import ControlCalls
 from rljob_runtime.verl_plugin.discarded_tokens import DiscardedTokens, padded_rows
 from rljob_runtime.verl_plugin.metrics import numbers, validation_metrics
-from rljob_runtime.verl_plugin.optimized_trainer import OptimizedTrainer
+from rljob_runtime.verl_plugin.optimized_trainer import ROUTER_SECONDS, OptimizedTrainer
 from rljob_runtime.verl_plugin.replica_times import from_plain
 
 if TYPE_CHECKING:
@@ -403,7 +403,11 @@ class RLJobTrainer(OptimizedTrainer):
 
     def _take_window(self) -> RolloutWindow:
         router = self.llm_server_manager.global_load_balancer
-        return from_plain(ray.get(router.take_window.remote()))
+        try:
+            return from_plain(ray.get(router.take_window.remote(), timeout=ROUTER_SECONDS))
+        except ray.exceptions.GetTimeoutError:
+            self._run.note("the router did not answer; the idle times of this step are missing")
+            return RolloutWindow()
 
     def _balance_batch(self, batch: KVBatchMeta, *rest: Any, **options: Any) -> KVBatchMeta:  # noqa: ANN401 - verl's
         """Record the lengths of the responses before they are reordered."""

@@ -19,6 +19,8 @@ MEAN_SHARE = 7345 / published.LONGEST
 SIGMA, GROUP_CORRELATION = 0.7, 0.86
 """As fitted for deepscaler."""
 DEVICES_MAX = 1 << 17
+WORK_MAX = 1 << 25
+"""Devices × responses: each replica knows every response, which takes 32 bytes."""
 GRAPHS_MAX = 512
 """Largest size that vLLM captures by default (vllm/config/vllm.py:1668-1682, 0.23.0)."""
 
@@ -57,6 +59,9 @@ class Setup:
             return f"{self.devices:,} devices; up to {DEVICES_MAX:,} can be simulated"
         if self.responses > RESPONSES_MAX:
             return f"{self.responses:,} responses a step; up to {RESPONSES_MAX:,} can be simulated"
+        if self.devices * self.responses > WORK_MAX:
+            most = WORK_MAX // self.responses
+            return f"{self.devices:,} devices with {self.responses:,} responses; up to {most:,} can be simulated"
         return None
 
     @property

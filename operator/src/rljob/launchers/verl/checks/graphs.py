@@ -172,12 +172,16 @@ def _full_batches_have_a_graph(spec: RLJobSpec) -> Iterator[Violation]:
     setting = seen.engine("max_num_seqs")
     if setting is None or not isinstance(setting.value, int) or not _captures(seen) or not facts_of(spec).is_npu:
         return
-    per_sequence = spec.rollout.speculative.tokens + 1 if spec.rollout.speculative.method != "None" else 1
-    full, sizes = setting.value * per_sequence, _sizes(seen)
+    draft = spec.rollout.speculative
+    per_sequence = draft.tokens + 1 if draft.method != "None" else 1
+    # With more sequences the engine drafts nothing (rljob_runtime.vllm_plugin.drafts).
+    drafted = min(setting.value, draft.max_sequences) * per_sequence
+    full, sizes = max(setting.value, drafted), _sizes(seen)
     largest = max(sizes, default=0) or _largest_default(full)
     if largest >= full:
         return
-    tokens = f"{setting.value} sequences" if per_sequence == 1 else f"{setting.value} sequences × {per_sequence} tokens"
+    drafts = f"{drafted // per_sequence} sequences × {per_sequence} tokens"
+    tokens = f"{setting.value} sequences" if full == setting.value else drafts
     add = f"add {full}" if sizes else f"list the sizes in rollout.captureSizes, with {full} among them"
     yield Violation(
         _field(seen),

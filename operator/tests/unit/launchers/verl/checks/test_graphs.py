@@ -36,6 +36,12 @@ def said(change: Json) -> list[str]:
         merged(PIECES, {"rollout": NINE, "model": {"layers": 64}}),
         merged(NPU, {"rollout": {"maxSequences": 20, "captureSizes": [8, 24]}}),
         merged(NPU, {"rollout": {"maxSequences": 20, "eager": True}}),
+        # With more than maxSequences nothing is drafted.
+        merged(
+            NPU,
+            {"rollout": {"maxSequences": 256, "captureSizes": [64, 256]}},
+            {"rollout": {"speculative": {"method": "NGram", "maxSequences": 64}}},
+        ),
         {"rollout": {"maxSequences": 20}},
         merged(NPU, {"verl": {"overrides": {f"+{VLLM}.max_num_seqs": "many"}}}),
     ],
@@ -69,6 +75,14 @@ def test_what_is_fine_is_not_mentioned(change: Json) -> None:
         (merged(DEFAULT, {"rollout": {"maxSequences": 300}}), "the largest captured size is 288"),
         (merged(DEFAULT, {"rollout": {"maxSequences": 3}}), "the largest captured size is 2"),
         (merged(NPU, {"rollout": {"maxSequences": 256, "captureSizes": [32, 64]}}), "add 256"),
+        (
+            merged(
+                NPU,
+                {"rollout": {"maxSequences": 32, "captureSizes": [8]}},
+                {"rollout": {"speculative": {"method": "NGram", "maxSequences": 8}}},
+            ),
+            "up to 32 sequences = 32",
+        ),
         (
             merged(NPU, {"rollout": {"maxSequences": 8, "speculative": {"method": "NGram"}, "captureSizes": [8]}}),
             "up to 8 sequences × 4 tokens = 32",
