@@ -133,3 +133,13 @@ def test_a_class_without_memory_of_its_own_is_told(tmp_path: Path, capsys: pytes
 def test_a_command_has_no_layout(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "report", "-f", str(ROOT / "examples/command.yaml")]) == 2
     assert "launcher.type is Command" in capsys.readouterr().err
+
+
+def test_a_switch_that_validation_refuses_saves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    off = {"optimizations": {"skipOldLogProb": "Disabled"}}
+    refused = {"verl": {"overrides": {"data.shuffle": False, "algorithm.rollout_correction.rollout_is": "token"}}}
+    for change, saves in ((off, True), (merged(off, refused), False)):
+        rows = {row["field"]: row for row in document(capsys, "-f", written(tmp_path, change), *LENGTHS)["switches"]}
+        for name in ("skipOldLogProb", "promptOrder"):
+            assert (rows[f"optimizations.{name}"]["savedSeconds"] > 0) is saves, (name, saves)
+    assert "keeps that of the files" in str(rows["optimizations.promptOrder"])

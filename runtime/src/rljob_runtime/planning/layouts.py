@@ -8,8 +8,8 @@ has published a run of comes first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rljob_runtime.planning import memory
 from rljob_runtime.planning.rollout.estimate import ReplicaSize, engine
@@ -102,6 +102,8 @@ class Job:
     """Optimizer updates of a step."""
     enabled: frozenset[str]
     """Fields of switches that are on, such as optimizations.skipOldLogProb."""
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    """Field of a switch that validation would refuse -> why."""
 
     @property
     def samples(self) -> int:

@@ -7,7 +7,7 @@ switches do not add up.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rljob_runtime.planning.layouts import Candidate, Job, rollout_setup
 from rljob_runtime.planning.rollout.policies import Admission, Placement, Policy
@@ -57,8 +57,14 @@ class Effect:
 
 def effects(job: Job, layout: Candidate, trace: Trace) -> tuple[Effect, ...]:
     """Return every switch for a layout, what saves most first, what is on already last."""
-    found = [*_modelled(job, layout, trace), *_published(job, layout)]
+    found = [_possible(job, effect) for effect in (*_modelled(job, layout, trace), *_published(job, layout))]
     return tuple(sorted(found, key=lambda effect: (effect.enabled, -effect.saved, effect.field)))
+
+
+def _possible(job: Job, effect: Effect) -> Effect:
+    """Return an effect without a saving if validation would refuse the switch for this job."""
+    obstacle = None if effect.enabled else job.obstacles.get(effect.field)
+    return effect if obstacle is None else replace(effect, saved=0.0, origin=Origin.MODELLED, reason=obstacle)
 
 
 def _published(job: Job, layout: Candidate) -> Iterator[Effect]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from rljob.api.base import Switch
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.violation import Check
 from rljob.launchers.node_needs import CORE_BINDING
 from rljob.launchers.verl.memory import memory_parts
-from rljob.launchers.verl.optimizations import optimizations
+from rljob.launchers.verl.optimizations import optimizations, prompt_order, skip_old_log_prob
 from rljob.launchers.verl.optimizations.switch import is_enabled
 from rljob.launchers.verl.rollout_setup import rollout_setup
 from rljob.launchers.verl.sizes import mini_batch
@@ -36,7 +38,25 @@ def layout_job(spec: RLJobSpec, shape: Shape) -> Job | None:
         node_devices=spec.worker_groups[0].devices_per_node,
         updates=-(-spec.trainer.global_batch_size // mini_batch(spec)),
         enabled=_enabled(spec),
+        obstacles=_obstacles(spec),
     )
+
+
+TRIALS: dict[str, tuple[dict[str, object], Check]] = {
+    SKIP: ({"skip_old_log_prob": Switch.ENABLED}, skip_old_log_prob.check),
+    ORDER: ({"prompt_order": prompt_order.LENGTH_AWARE}, prompt_order.check),
+}
+"""Field of a switch -> what enables it, and the check that then refuses it."""
+
+
+def _obstacles(spec: RLJobSpec) -> dict[str, str]:
+    """Return why switches cannot be enabled."""
+    found = {}
+    for field, (change, check) in TRIALS.items():
+        asked = spec.model_copy(update={"optimizations": spec.optimizations.model_copy(update=change)})
+        if (violation := next(iter(check(asked)), None)) is not None:
+            found[field] = violation.message
+    return found
 
 
 def _enabled(spec: RLJobSpec) -> frozenset[str]:
