@@ -212,7 +212,7 @@ def test_requests_that_wait_for_a_replica_are_ended_before_those_that_have_one(
     router = types.SimpleNamespace(end_waiting=remote)
     loop.trainer.llm_server_manager.global_load_balancer = router
     loop.run.job = dataclasses.replace(loop.run.job, optimizations=Optimizations(late_binding=True))
-    monkeypatch.setattr(ray, "get", lambda reference, timeout: {"reference": 3}[reference])
+    monkeypatch.setattr(ray, "get", lambda reference, **_: {"reference": 3}[reference])
     loop.in_validation = loop.stop
     assert loop.fit()[:4] == ["weights 4", "validates", "nothing waits", "aborted"]
 
