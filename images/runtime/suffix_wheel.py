@@ -224,7 +224,7 @@ def main() -> None:
     if len(sys.argv) not in {3, 4}:
         raise BuildError("expected: suffix_wheel.py <lock> <folder> [<cache>]")
     lock, folder, *cache = (Path(word) for word in sys.argv[1:])
-    print(build(lock, folder, cache[0] if cache else None))  # noqa: T201
+    print(build(lock, folder, cache[0] if cache else None))  # noqa: T201 - the output
 
 
 if __name__ == "__main__":

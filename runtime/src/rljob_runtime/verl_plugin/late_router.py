@@ -59,7 +59,8 @@ class LateBindingRouter:
         """Take the end of a request, with the number of tokens of its response."""
         self._failures[server_id] = self._failures.get(server_id, 0) + 1 if failed else 0
         if self._failures[server_id] >= FAILURES_MAX and server_id in self._servers and len(self._servers) > 1:
-            print(f"rljob: replica {server_id} gets no more requests: {FAILURES_MAX} in a row failed", flush=True)  # noqa: T201
+            text = f"rljob: replica {server_id} gets no more requests: {FAILURES_MAX} in a row failed"
+            print(text, flush=True)  # noqa: T201 - the actor's log
             await self.remove_servers([server_id])
         if self._requests.finish(server_id, request_id, tokens):
             self._times.released(server_id)
