@@ -251,6 +251,14 @@ def test_running_responses_stay_in_the_shared_tree() -> None:
     assert shared.tokens == 10
 
 
+def test_ended_responses_without_tokens_leave_the_shared_tree() -> None:
+    shared = SharedTree(SuffixTree(8))
+    ended = [shared.begin() for _ in range(3)]
+    assert all(text is not None for text in ended)
+    shared.make_room(running=set())
+    assert shared.texts == 0
+
+
 def test_memory_of_a_token_is_bounded_by_the_estimate() -> None:
     """The bounds of all trees are computed with it."""
     random = np.random.default_rng(1)

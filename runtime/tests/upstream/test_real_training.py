@@ -41,6 +41,8 @@ class Process:
     enabled: bool
     pauses: list[tuple[float, int, float]]
     """Unix time, generation and seconds of each collection."""
+    passes: dict[str, int]
+    """Calls of verl's ranks by method."""
 
     def seconds(self, since: float, until: float) -> float:
         """Return the seconds that it paused in between."""
@@ -102,8 +104,6 @@ def test_steps_with_every_switch_on(folder: Path) -> None:
     assert (len(run.steps), run.notes) == (3, [])
     for step in run.steps:
         metrics = step["metrics"]
-        # Of a call that returns at once, and of a pass over the batch.
-        assert metrics["timing_s/old_log_prob"] < metrics["timing_s/update_actor"] / 50
         assert (metrics["actor/ppo_kl"], metrics["actor/pg_clipfrac"]) == (0.0, 0.0)
         assert metrics["actor/grad_norm"] > 0
         assert metrics["rljob/replica/0/requests"] == 32
@@ -111,6 +111,8 @@ def test_steps_with_every_switch_on(folder: Path) -> None:
         assert 0 < metrics["training/rollout_probs_diff_mean"] < 1e-3
         assert abs(metrics["rollout_corr/kl"]) < 1e-3
         assert metrics["actor/entropy"] == pytest.approx(metrics["rollout_corr/training_log_ppl"], rel=0.05)
+    (rank,) = run.of("WorkerDict")
+    assert rank.passes == {"compute_log_prob": 0, "update_actor": 3}
     # The lengths of the last step, which can be planned with.
     with next(run.folder.glob("spool/**/lengths.jsonl")).open() as file:
         trace = read_trace("lengths", file)
@@ -135,6 +137,9 @@ def test_parameters_are_as_close_as_those_of_two_plain_runs(folder: Path) -> Non
     }
     plain = [train(folder, name, steps=STEPS, overrides=rollouts) for name in ("recorded", "replayed")]
     skipped = train(folder, "skipped", steps=STEPS, overrides=rollouts, optimizations={"skip_old_log_prob": True})
+    for run, passes in ((plain[0], STEPS), (plain[1], STEPS), (skipped, 0)):
+        (rank,) = run.of("WorkerDict")
+        assert rank.passes == {"compute_log_prob": passes, "update_actor": STEPS}
     first, second, ours = (run.parameters() for run in (*plain, skipped))
 
     def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
@@ -160,3 +165,5 @@ def test_pauses_for_garbage(folder: Path) -> None:
                 paused, most = process.seconds(since, until), max((p[2] for p in process.pauses), default=0.0)
                 print(f"gcFreeze {freezes}: {name}: {paused:.3f} s of {until - since:.1f} s, {process.frozen} frozen")
                 print(f"  {len(process.pauses)} collections, the longest {most:.3f} s")
+                if name in ("RLJobTaskRunner", "WorkerDict", "VLLM::Worker"):  # vLLM freezes its engine itself
+                    assert bool(process.freezes) == freezes, name

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,21 @@ class RolloutPlan:
         """Return the response tokens per second and card."""
         return row.outcome.tokens_per_second * self.setup.dies_per_card / self.setup.devices
 
+    def notes(self) -> Iterator[str]:
+        """Yield where recorded lengths differ from a step of the job."""
+        responses, longest = self.setup.prompts * self.setup.samples, self.trace.longest
+        if len(self.trace.requests) != responses:
+            yield (
+                f"the trace has {len(self.trace.requests):,} responses, a step of the job {responses:,} "
+                f"(trainer.globalBatchSize {self.setup.prompts} × trainer.samplesPerPrompt {self.setup.samples}); the "
+                "seconds are those of the trace"
+            )
+        if longest > self.setup.response_tokens:
+            yield (
+                f"the trace's longest response has {longest:,} tokens, but data.maxResponseTokens ends one at "
+                f"{self.setup.response_tokens:,}; record a run of this job, or raise the field"
+            )
+
 
 def plan_rollout(name: str, spec: RLJobSpec, shape: Shape | None, launcher: Launcher, lengths: Lengths) -> RolloutPlan:
     """Simulate a job's rollout. Raise UsageError if its model is unknown or its lengths cannot be read."""
@@ -83,7 +98,7 @@ def trace_of(setup: Setup, lengths: Lengths) -> Trace:
         raise UsageError(f"{problem}; lower trainer.globalBatchSize or the number of nodes")
     if lengths.trace is not None:
         try:
-            with lengths.trace.open(encoding="utf-8", errors="replace") as file:
+            with lengths.trace.open(encoding="utf-8-sig", errors="replace") as file:
                 # A line is bounded, so that a file without line ends takes no memory.
                 return read_trace(lengths.trace.name, iter(lambda: file.readline(LINE_MAX + 1), ""))
         except OSError as error:
@@ -107,6 +122,7 @@ def rollout_table(name: str, plan: RolloutPlan) -> str:
         f"lengths ({trace.origin.value}): {drawn}: {trace.source}",
         f"step time ({step.origin.value}): {step.source}",
         f"cache (modelled): {'never full' if cache is None else f'{cache:,} tokens of a rank'}",
+        *(f"note: {note}" for note in plan.notes()),
         "",
         HEAD,
     ]
@@ -146,6 +162,7 @@ def rollout_document(namespace: str, name: str, plan: RolloutPlan) -> dict[str, 
             "longestTokens": trace.longest,
         },
         "stepTime": {"origin": step.origin.value, "source": step.source},
+        "notes": list(plan.notes()),
         "floorSeconds": round(plan.floor, 3),
         "policies": [_row_document(plan, row) for row in plan.rows],
     }

@@ -81,6 +81,27 @@ def test_recorded_lengths_are_replayed(tmp_path: Path, capsys: pytest.CaptureFix
         "longestTokens": 73,
     }
     assert {row["steps"] for row in found["policies"]} == {73}
+    (note,) = found["notes"]
+    assert note.startswith("the trace has 64 responses, a step of the job 512 (trainer.globalBatchSize 64 × ")
+
+
+def test_recorded_lengths_beyond_the_jobs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "lengths.jsonl"
+    # Some editors begin a file with a byte order mark.
+    trace.write_text("".join(f'{{"prompt": {n // 8}, "response_tokens": 300}}\n' for n in range(512)), "utf-8-sig")
+    job = written(tmp_path, {"data": {"maxResponseTokens": 256}})
+    (note,) = document(capsys, "-f", job, "--trace", str(trace))["notes"]
+    assert note.startswith("the trace's longest response has 300 tokens, but data.maxResponseTokens ends one at 256")
+    assert main(["plan", "rollout", "-f", job, "--trace", str(trace)]) == 0
+    assert f"note: {note}" in capsys.readouterr().out
+
+
+def test_captured_sizes_of_sequences_with_drafts_are_in_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drafts = {"method": "Suffix", "tokens": 7}
+    rollout = {"rollout": {"speculative": drafts, "maxSequences": 4, "captureSizes": [8, 16, 32]}}
+    assert document(capsys, "-f", written(tmp_path, rollout))["captureSizes"] == [1, 2, 4]
 
 
 def test_lengths_are_drawn_by_name_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

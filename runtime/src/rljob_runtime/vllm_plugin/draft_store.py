@@ -267,6 +267,11 @@ class SharedTree:
         """Return the number of tokens in it."""
         return self._tokens
 
+    @property
+    def texts(self) -> int:
+        """Return the number of responses that it knows, also of those without tokens."""
+        return len(self._texts)
+
     def begin(self) -> Text | None:
         """Return a new text, or None if the tree is full."""
         if self._tokens >= self._most:
@@ -282,13 +287,13 @@ class SharedTree:
         return used
 
     def make_room(self, running: set[int]) -> None:
-        """Forget the oldest responses of ended requests until half of the tree is free."""
-        for number in [number for number in self._texts if number not in running]:
-            if self._tokens <= self._most // 2:
-                return
-            text = self._texts.pop(number)
-            self._tokens -= text.known
-            if text.known:
+        """Forget ended requests without tokens, and the oldest others until half of the tree is free."""
+        for number, text in [(number, text) for number, text in self._texts.items() if number not in running]:
+            if not text.known:
+                del self._texts[number]
+            elif self._tokens > self._most // 2:
+                del self._texts[number]
+                self._tokens -= text.known
                 self._tree.remove(number)
 
 

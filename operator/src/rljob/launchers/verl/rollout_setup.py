@@ -35,11 +35,17 @@ def rollout_setup(spec: RLJobSpec, shape: Shape) -> Setup:
 
 
 def _captured(spec: RLJobSpec, sequences: int) -> tuple[int, ...]:
-    """Return the captured sizes: as the job lists them, all of vLLM's, or every size if no graph is captured."""
+    """Return the captured sizes: as the job lists them, all of vLLM's, or every size if no graph is captured.
+
+    A graph's size is in tokens, of which a sequence with drafts has one more than its drafts.
+    """
     view = effective(spec)
     if view.engine_value("enforce_eager") is True:
         return tuple(range(1, min(sequences, EAGER_MAX) + 1))
     listed = view.engine(CAPTURE_SIZES)
     sizes = listed.value if listed is not None else None
-    found = tuple(size for size in sizes if isinstance(size, int) and size > 0) if isinstance(sizes, list) else ()
+    draft = spec.rollout.speculative
+    unit = draft.tokens + 1 if draft.method != "None" else 1
+    whole = [size // unit for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
+    found = tuple(size for size in whole if size > 0)
     return found or default_gears(sequences)
