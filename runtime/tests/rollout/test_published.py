@@ -50,11 +50,15 @@ def test_adjacent_placement_meets_its_total_with_other_seeds_too() -> None:
 
 def test_gears_drop_at_the_published_thousands() -> None:
     adjacent, two_stages = drops(deepseek("adjacent + gears")), drops(deepseek("two-stage rebalance"))
+    alive = [sum(one.tokens >= 1000 * thousand for one in OPENR1.draw(512, 16).requests) for thousand in range(33)]
     assert adjacent[:3] == (5, 7, 12)
     # Published as 19. By the published curve no response ends between 17,000 and 21,000 steps, so it cannot be met.
-    assert adjacent[3] == 17
-    # Published as 1, 2, 3 and 6. After 3,000 steps the curve has 1,036 responses, 12 more than fit into 128 × 8 rows.
+    assert (adjacent[3], len(set(alive[17:22]))) == (17, 1)
+    # Published as 1, 2, 3 and 6. At 3,000 steps the curve has more responses than 128 ranks of 8 rows hold, and at 5,000
+    # steps fewer than 4 a rank, to which the rebalance can move them.
     assert two_stages == (1, 2, 4, 5)
+    assert alive[3] > 128 * 8
+    assert alive[5] <= 128 * 4
 
 
 def test_ours_loses_nothing_and_is_faster_than_the_published_rebalance() -> None:
