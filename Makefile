@@ -93,6 +93,10 @@ planners: venv ## compare planners with the algorithms of others, in the runtime
 tap-cost: venv ## measure what the runtime's hooks cost a run, in the runtime image on the running local cluster (12 minutes)
 	@$(PY) -m scripts.in_image tap-cost
 
+.PHONY: switches
+switches: venv ## train the quickstart without and with its optimizations on the running local cluster (12 minutes)
+	@$(PY) -m benchmarks.switches
+
 .PHONY: start-time
 start-time: venv ## measure where the time of a start goes, in the runtime image on the running local cluster (5 minutes)
 	@$(PY) -m scripts.in_image start-time
