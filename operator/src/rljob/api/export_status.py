@@ -42,7 +42,7 @@ class ExportedStep(StatusModel):
     """Size of its files."""
     reason: Word | None = None
     """Reason for the state, one of the reasons in the reference."""
-    message: Annotated[str, Field(max_length=512)] | None = None
+    message: Annotated[str, Field(max_length=256)] | None = None
     """Human-readable explanation of the state."""
     attempts: NonNegative = 0
     """Number of pods that have started it."""

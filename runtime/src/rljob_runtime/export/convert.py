@@ -19,6 +19,8 @@ from pathlib import Path
 from rljob_runtime.checkpoint_contents import FSDP_FILE
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.export.errors import ExportError
+from rljob_runtime.image_check import verl_choice
+from rljob_runtime.outcomes import RefusedError
 
 READY_FOLDERS = ("huggingface", "model/huggingface")
 """Where FSDP and Megatron save this format, below the actor's folder: fsdp_checkpoint_manager.py,
@@ -71,13 +73,17 @@ def _merge(actor: Path, target: Path, *, trust_remote_code: bool) -> None:
     command += ["--local_dir", str(actor), "--target_dir", str(target)]
     command += ["--trust-remote-code"] if trust_remote_code else []
     last: deque[str] = deque(maxlen=LAST_LINES)
+    try:
+        verl = verl_choice.choose()
+    except RefusedError as error:
+        raise ExportError(error.code, error.reason, str(error)) from error
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env=os.environ | WITHOUT_DEVICES,
+        env=os.environ | verl.environment(os.environ) | WITHOUT_DEVICES,
     ) as process:
         try:
             for line in process.stdout or ():
