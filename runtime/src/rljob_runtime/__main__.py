@@ -3,6 +3,7 @@
 python -m rljob_runtime launch          entrypoint of the Ray job
 python -m rljob_runtime exporter        the head's sidecar
 python -m rljob_runtime stop            the preStop hook of head and workers
+python -m rljob_runtime export          the container that exports a checkpoint
 python -m rljob_runtime fetch-code      the init container of pods whose code is in Git
 python -m rljob_runtime copy-runtime    the init container of pods whose image need not have the runtime
 python -m rljob_runtime check-image     whether this image can run jobs, for people
@@ -46,15 +47,24 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(copy_runtime(SOURCE, options.folder, with_verl=options.with_verl))  # noqa: T201 - the container's log
         return 0
-    if options.command == "fetch-code":
-        from rljob_runtime.fetch_code import CodeRequest, fetch_code
-
-        wanted = CodeRequest(options.url, options.revision, options.folder, options.sub_path, options.seconds)
-        return fetch_code(wanted, os.environ)
+    if options.command in ("export", "fetch-code"):
+        return run_helper(options)
     from rljob_runtime.launch import Patience, launch, leave
 
     patience = Patience(options.devices_wait_seconds, options.predecessor_wait_seconds)
     return leave(launch(os.environ, patience))
+
+
+def run_helper(options: argparse.Namespace) -> int:
+    """Run the program of a container that ends by itself."""
+    if options.command == "export":
+        from rljob_runtime.export.command import export, termination_log
+
+        return export(options.request, termination_log())
+    from rljob_runtime.fetch_code import CodeRequest, fetch_code
+
+    wanted = CodeRequest(options.url, options.revision, options.folder, options.sub_path, options.seconds)
+    return fetch_code(wanted, os.environ)
 
 
 def plan_experts(options: argparse.Namespace) -> int:
@@ -92,6 +102,8 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("launch", help="run one attempt; the Ray job's entrypoint")
     run.add_argument("--devices-wait-seconds", type=float, default=300.0, help="wait for the nodes' devices")
     run.add_argument("--predecessor-wait-seconds", type=float, default=60.0, help="wait for an earlier run to end")
+    out = commands.add_parser("export", help="export a checkpoint; the container of a Job")
+    out.add_argument("request", help="what to export, as the JSON of contract/export.py")
     export = commands.add_parser("exporter", help="serve metrics and progress; the head's sidecar")
     export.add_argument(
         "--outlive-seconds", type=float, default=0.0, help="keep serving after SIGTERM while a run saves"

@@ -22,6 +22,7 @@ from typing import Any
 from rljob_runtime import checkpoint, claims, step_metrics
 from rljob_runtime.checkpoint import step_folder
 from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, ContractError, JobConfig, Phase, StopMode, legible
+from rljob_runtime.export.source import write_score
 from rljob_runtime.files import folder_bytes, run_with_timeout
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
@@ -33,6 +34,8 @@ SIZE_SECONDS = 2.0
 """Limit for measuring a checkpoint, which blocks the trainer."""
 DELETE_SECONDS = 30.0
 """How long the trainer waits for a deletion, which then continues in the background."""
+SCORE_SECONDS = 5.0
+"""Limit for writing a step's score."""
 DELETE_SECONDS_OF_A_STOP = 1.0
 """The same during the grace period of a stop. It is enough to move steps away, which is a rename."""
 
@@ -66,6 +69,8 @@ class TrainingAttempt:
     _rollout_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
     _unpublished: tuple[int, float] | None = field(default=None, init=False)
     """Step and duration of a save that verl's tracker does not name yet."""
+    _saved_step: int | None = field(default=None, init=False)
+    """The last step that was reported as saved."""
 
     def __post_init__(self) -> None:
         """Open the attempt's folder on the log volume."""
@@ -181,6 +186,7 @@ class TrainingAttempt:
         length = "" if size is None else f", {size} bytes"
         print(f"rljob: step {step} is saved in {step_folder(folder, step)}: {seconds:.1f} s{length}", flush=True)  # noqa: T201
         self._drop(folder, step)
+        self._saved_step = step
 
     def resumed(self, step: int) -> None:
         """Report the step that was loaded. It counts as a checkpoint of this job only in the job's own folder."""
@@ -230,6 +236,7 @@ class TrainingAttempt:
         if (rollout := metrics.get(step_metrics.ROLLOUT_SECONDS)) is not None:
             self._rollout_seconds.append(rollout)
         self._show_saved()
+        self._write_score(step, metrics)
         finite = functools.partial(_finite, metrics)
         self.spool.update_progress(
             phase=Phase.STOPPING if self.reported else Phase.TRAINING,
@@ -245,6 +252,15 @@ class TrainingAttempt:
             median_rollout_seconds=statistics.median(self._rollout_seconds) if self._rollout_seconds else None,
         )
         self.mirror.append_step(record)
+
+    def _write_score(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the score of a step that was saved beside it, for `export.when: Best`. The run never waits for it."""
+        folder = self.checkpoint_folder
+        if folder is None or self._saved_step != step:
+            return
+        reward, validation = (_finite(metrics, key) for key in ("critic/score/mean", step_metrics.VALIDATION_SCORE))
+        made, text = step_folder(folder, step), f"the score of step {step} was not written"
+        run_with_timeout(SCORE_SECONDS, lambda: write_score(made, reward, validation), text)
 
     def record_lengths(self, lines: Iterable[str]) -> None:
         """Record the lengths of the step's responses, in place of those of earlier steps."""

@@ -53,6 +53,15 @@ REPOSITORY_URL = Form(
     "must be a URL that starts with https://, http://, git:// or file:// and contains no user or password (no '@'), "
     "such as https://example.com/team/rewards.git; provide credentials with secretRef",
 )
+SERVER_URL = Form(
+    r"^https?://[^@\\s]+$",
+    "must be a URL that starts with https:// or http:// and contains no user or password (no '@'), such as "
+    "https://huggingface.co; provide credentials with secretRef",
+)
+HUB_REPOSITORY = Form(
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*$",
+    "must be owner and name of a repository of the hub, such as team/sums-7b",
+)
 COMMIT = Form(
     r"^[0-9a-f]{40}$",
     "must be a full commit hash: 40 hexadecimal digits in lower case, as `git rev-parse HEAD` prints it",
@@ -81,6 +90,8 @@ FORMS: tuple[Form, ...] = (
     QUANTITY,
     VARIABLE_NAME,
     REPOSITORY_URL,
+    SERVER_URL,
+    HUB_REPOSITORY,
     COMMIT,
     FUNCTION_NAME,
     METRIC_NAME,

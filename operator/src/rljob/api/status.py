@@ -9,20 +9,12 @@ from __future__ import annotations
 import enum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from rljob.api import forms
-from rljob.api.base import ATOMIC, Count, Long, Metric, Model, NonNegative, ObjectName, Text, Time, keyed_by
+from rljob.api.base import ATOMIC, Count, Long, Metric, NonNegative, ObjectName, Text, Time, keyed_by
+from rljob.api.export_status import ExportStatus
+from rljob.api.status_parts import Message, StatusModel, Word
 from rljob.api.v1alpha1 import RecipeKind
-
-Message = Annotated[str, Field(max_length=2048)]
-Word = Annotated[str, Field(max_length=128, pattern=forms.REASON_WORD.pattern)]
-
-
-class StatusModel(Model):
-    """Part of the status. Fields of another operator version are ignored, so that an upgrade can be rolled back."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 class ConditionType(enum.StrEnum):
@@ -474,6 +466,8 @@ class RLJobStatus(StatusModel):
     """What the run reported although it continued, such as prompts that were left out: the first four."""
     checkpoint: CheckpointStatus | None = None
     """The last checkpoint that the operator saw."""
+    export: ExportStatus | None = None
+    """Exports of checkpoints."""
     stop: StopStatus | None = None
     """A stop in progress."""
     ending: EndingStatus | None = None

@@ -85,6 +85,7 @@ class Observer:
             code = start(ask.get(required.code_name, namespace))
             code_copy = start(ask.get(required.code_copy_name, namespace))
             initializers = start(ask.initializers(required.initializer_names, namespace))
+            export = start(ask.export(required.export_name, namespace))
             nodes = start(ask.node_list(required))
             allocations = start(ask.allocations(required, uid))
             pod_group_api = start(ask.pod_group_api(required))
@@ -122,6 +123,8 @@ class Observer:
             initializers=initializers.result(),
             initializer_events=await ask.initializer_events(required, initializers.result(), seen_pods, now),
             initializer_log=await ask.initializer_log(required, seen_pods, namespace),
+            export_job=export.result()[0],
+            export_pods=export.result()[1],
             ray_job=ray_job,
             progress=progress,
             silence=memory.hear(now, progress, ray_job, asked=required.progress),

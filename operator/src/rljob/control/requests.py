@@ -38,7 +38,7 @@ from rljob.core.scheduling.node_faults import Held, NodeLook, read_held
 from rljob.core.scheduling.port_blocks import Allocations, PortPool, read_allocations
 from rljob.render.configmap import snapshot_part
 from rljob.render.evidence import has_entry
-from rljob.render.labels import JOB_UID
+from rljob.render.labels import EXPORT, JOB_UID
 from rljob.render.labels import RAY_CLUSTER as RAY_CLUSTER_LABEL
 from rljob.telemetry.log import Log
 from rljob_runtime.contract import Phase, Progress
@@ -55,6 +55,7 @@ LOG_LINES = 5
 
 log = Log(__name__)
 T = TypeVar("T")
+Pods = tuple[Manifest, ...] | Unseen
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,16 @@ class Requests:
 
         found = await asyncio.gather(*(get(name) for name in names))
         return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
+
+    async def export(self, name: str | None, namespace: str) -> tuple[Manifest | Unseen | None, Pods]:
+        """Read the Job of an export; also its pods, if they have something to tell."""
+        found = await self.get(name, namespace, JOB)
+        if not isinstance(found, dict):
+            return found, UNSEEN
+        state = found.get("status") or {}
+        if state.get("ready") and not state.get("conditions"):
+            return found, UNSEEN
+        return found, await self.list_pods(f"{EXPORT}={name}", namespace)
 
     async def node_list(self, required: Requirements) -> Nodes | Unseen:
         """Return the cluster's nodes."""

@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 
 from pydantic import ValidationError
 
+from rljob.api.export import Export
 from rljob.api.lifecycle import Cleanup, Deadlines, Restart, Stop
 from rljob.api.status import ConditionStatus, ConditionType, Intent, RLJobStatus
 from rljob.api.v1alpha1 import RLJobSpec
@@ -234,6 +235,11 @@ class Context(Watched):
     def cleanup(self) -> Cleanup:
         """`spec.cleanup`, which may change while the job runs."""
         return self._at_once.cleanup if self._at_once else _section(self.manifest, "cleanup", Cleanup())
+
+    @property
+    def export(self) -> Export | None:
+        """`spec.export`, which may change while the job runs and afterwards."""
+        return self._at_once.export if self._at_once else None
 
     @property
     def stop(self) -> Stop:

@@ -118,3 +118,11 @@ def pod_has_ended(pod: Manifest) -> bool:
     state = pod.get("status") or {}
     found = state.get("containerStatuses") or ()
     return state.get("phase") == "Failed" or any("terminated" in (each.get("state") or {}) for each in found)
+
+
+def has_condition(job: Manifest, kind: str) -> str | None:
+    """Return the text of a Job's condition that is True, or None."""
+    for entry in job.get("status", {}).get("conditions") or ():
+        if entry["type"] == kind and entry["status"] == "True":
+            return f"{entry.get('reason', kind)}: {entry.get('message', '')}".rstrip(": ")
+    return None

@@ -185,6 +185,10 @@ class Observed:
     """The last lines of the running initializer's log, at most 80 kB."""
     initializer_events: tuple[Manifest, ...] = ()
     """Why the pod of the running initializer cannot be created; requested when it has none."""
+    export_job: Manifest | Unseen | None = UNSEEN
+    """The Job of the export under way."""
+    export_pods: tuple[Manifest, ...] | Unseen = UNSEEN
+    """Its pods; requested when it has ended, or none of them is ready."""
     ray_job: RayJob | Unseen | None = UNSEEN
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN

@@ -115,7 +115,15 @@ class Reason(enum.StrEnum):
     SECRET_REFUSED = "SecretRefused"  # noqa: S105 - a reason, no password
     """As ConfigMapRefused, for the Secret with the token of the Ray cluster."""
     JOB_REFUSED = "JobRefused"
-    """As ConfigMapRefused, for the Job of an initializer."""
+    """As ConfigMapRefused, for the Job of an initializer. In status.export: for the Job of an export, which is tried
+    again up to eight times."""
+    EXPORTING = "Exporting"
+    """In status.export: the Job of the export exists or is about to."""
+    EXPORTED = "Exported"
+    """In status.export and events: the export is complete; path says where it is."""
+    EXPORT_FAILED = "ExportFailed"
+    """In status.export and events: the export has used up its retries or can never work; the message says why. The run
+    is not affected."""
     POD_GROUP_REFUSED = "PodGroupRefused"
     """As ConfigMapRefused, for Volcano's PodGroup."""
     RAY_CLUSTER_REFUSED = "RayClusterRefused"

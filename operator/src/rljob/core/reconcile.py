@@ -21,6 +21,7 @@ from rljob.core.steps import (
     deleting,
     drift,
     driver_exit,
+    exporting,
     failing_containers,
     finishing,
     following,
@@ -41,6 +42,7 @@ from rljob.core.steps import (
     submitting,
     validating,
 )
+from rljob.core.transitions import exports
 from rljob.core.watched import Watched
 from rljob.render.accelerator_table import AcceleratorTable
 
@@ -53,6 +55,7 @@ BEFORE_INTENT: tuple[Step, ...] = (
     attempt_records.keep_evidence,  # of an attempt that ended, before its pods are gone
     host_ports.release_ports,  # before the job may be deleted
     pod_groups.release_groups,  # of ended generations
+    exporting.export_checkpoints,  # beside everything else, also when the job has finished
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a child's name belongs to an object of somebody else
     orphan_clusters.delete_orphans,  # of a former leader that woke up late
@@ -135,7 +138,7 @@ def reconcile(
     context = Context.of(observed, now, launcher, accelerators, derived)
     for step in STEPS:
         if (plan := step(context)) is not None:
-            return plan
+            return exports.paced(context.status, plan)
     raise AssertionError("the last step always decides")
 
 

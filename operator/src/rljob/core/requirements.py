@@ -112,6 +112,8 @@ class Requirements:
     """Read the log of the container that `running_initializer` finds among the pods."""
     initializer_events: bool = False
     """LIST the events about the Job that `podless_initializer` finds."""
+    export_name: str | None = None
+    """GET this Job; LIST its pods if it has ended or none of them is ready."""
     pods: Pods | None = None
     nodes: bool = False
     """The cluster's nodes, from a cache."""

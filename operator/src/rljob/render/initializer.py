@@ -7,7 +7,7 @@ from typing import Any
 from rljob.api.sources import Initializer
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import code, labels, pods, resources
-from rljob.render.metadata import child_metadata, job_labels
+from rljob.render.batch_job import BatchJob, build_batch_job
 from rljob.render.names import JobIdentity, initializer_name
 from rljob.render.security import PodSecurity
 from rljob_runtime.contract import ExitCode
@@ -60,30 +60,18 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
     }
     fetch = code.fetch_containers(spec, security)
     resources.complete(container, resources.INITIALIZER)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": child_metadata(job, name, f"initializer/{initializer.name}", marks),
-        "spec": {
-            "backoffLimit": initializer.retries,
-            "activeDeadlineSeconds": initializer.timeout_seconds,
-            **(_give_up_on_bad_code() if fetch else {}),
-            "template": {
-                "metadata": {"labels": job_labels(job) | marks},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "automountServiceAccountToken": False,
-                    "nodeSelector": dict(template.node_selector),
-                    "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
-                    **_node_affinity(template.affinity),
-                    **pods.identity(spec, template),
-                    "volumes": pods.user_volumes(template) + code.code_volumes(job, spec),
-                    **({"initContainers": fetch} if fetch else {}),
-                    "containers": [container],
-                },
-            },
-        },
-    }
+    what = BatchJob(
+        name=name,
+        intent=f"initializer/{initializer.name}",
+        marks=marks,
+        container=container,
+        retries=initializer.retries,
+        timeout_seconds=initializer.timeout_seconds,
+        init_containers=tuple(fetch),
+        volumes=tuple(code.code_volumes(job, spec)),
+        more=_give_up_on_bad_code() if fetch else {},
+    )
+    return build_batch_job(job, spec, what)
 
 
 def _command(initializer: Initializer) -> list[str]:
@@ -99,9 +87,3 @@ def _give_up_on_bad_code() -> dict[str, Any]:
     """
     codes = {"containerName": code.FETCH_CONTAINER, "operator": "In", "values": [int(ExitCode.BAD_CONFIG)]}
     return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]}}
-
-
-def _node_affinity(affinity: dict[str, Any] | None) -> dict[str, Any]:
-    """Keep node affinity only; affinity to other pods is meant for the Ray pods."""
-    nodes = (affinity or {}).get("nodeAffinity")
-    return {"affinity": {"nodeAffinity": nodes}} if nodes else {}

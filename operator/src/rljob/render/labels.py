@@ -9,6 +9,9 @@ JOB = "rljob.dev/job"
 JOB_UID = "rljob.dev/job-uid"
 CLUSTER_GENERATION = "rljob.dev/cluster-generation"
 INITIALIZER = "rljob.dev/initializer"
+EXPORT = "rljob.dev/export"
+"""Label of an export's Job and pods: the Job's name. Annotation that users set on an RLJob, or `rljob export` does: the
+step to export, `latest` or `best`; after a space anything that tells one request from the next."""
 ACCELERATOR = "rljob.dev/accelerator"
 """Label of a RayCluster: its accelerator class, which determines the dies per card."""
 

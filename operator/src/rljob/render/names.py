@@ -68,8 +68,16 @@ def initializer_name(job: JobIdentity, initializer: str) -> str:
     if len(full) <= LABEL_CHARACTERS:
         return full
     # Cut without a hash, two long names could be equal.
-    digest = hashlib.sha256(initializer.encode()).hexdigest()[:UID_CHARACTERS]
-    return f"{full[: LABEL_CHARACTERS - UID_CHARACTERS - 1].rstrip('-')}-{digest}"
+    return f"{full[: LABEL_CHARACTERS - UID_CHARACTERS - 1].rstrip('-')}-{_hash(initializer)}"
+
+
+def export_name(job: JobIdentity, step: int, occasion: str) -> str:
+    """Return the name of an export's Job. An occasion is one target, one request and one try after a refusal."""
+    return f"{job.prefix}-export-{step}-{_hash(occasion)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:UID_CHARACTERS]
 
 
 def is_label_name(name: str) -> bool:

@@ -37,6 +37,7 @@ COPY_RUNTIME = Size(cpu="100m", memory="64Mi", cpu_limit="2", memory_limit="256M
 CHECK_IMAGE = Size(cpu="100m", memory="128Mi", cpu_limit="2", memory_limit="1Gi")
 FETCH_CODE = Size(cpu="100m", memory="128Mi", cpu_limit="2", memory_limit="2Gi")
 INITIALIZER = Size(cpu="100m", memory="256Mi", cpu_limit="4", memory_limit="64Gi")
+EXPORT = Size(cpu="100m", memory="1Gi", cpu_limit="4", memory_limit="64Gi")
 SERVICE = Size(cpu="100m", memory="256Mi", cpu_limit="4", memory_limit="16Gi")
 CPU_LIMIT_MIN = "4"
 """A container whose request the job states may use so many cores: a request of 500m is no wish to run at half speed."""

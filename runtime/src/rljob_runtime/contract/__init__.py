@@ -21,6 +21,14 @@ from rljob_runtime.contract.command import (
 )
 from rljob_runtime.contract.drafts import DRAFTS_VARIABLE, Drafts
 from rljob_runtime.contract.exit_codes import ExitCode, Outcome
+from rljob_runtime.contract.export import (
+    CHECKPOINT_SCORE,
+    EXPORT_MANIFEST,
+    RESULT_BYTES_MAX,
+    ExportPlace,
+    ExportRequest,
+    ExportResult,
+)
 from rljob_runtime.contract.foreign_json import ForeignJSONError, legible
 from rljob_runtime.contract.foreign_json import parse as parse_foreign_json
 from rljob_runtime.contract.job import (
@@ -66,12 +74,15 @@ from rljob_runtime.contract.progress import (
 from rljob_runtime.contract.start import StartProgress, StartStage
 
 __all__ = [
+    "CHECKPOINT_SCORE",
     "CONTRACT_VERSION",
     "DRAFTS_VARIABLE",
+    "EXPORT_MANIFEST",
     "IMAGE_SHELL_FILE",
     "INJECTED_FOLDER",
     "NOTES_MAX",
     "NOTE_LIMIT",
+    "RESULT_BYTES_MAX",
     "RUNTIME_VERSION",
     "STALL_SECONDS",
     "AttemptVariable",
@@ -87,6 +98,9 @@ __all__ = [
     "CoreBinding",
     "Drafts",
     "ExitCode",
+    "ExportPlace",
+    "ExportRequest",
+    "ExportResult",
     "ForeignJSONError",
     "JobConfig",
     "LogRule",

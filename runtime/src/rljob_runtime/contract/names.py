@@ -49,6 +49,8 @@ class PodVariable(enum.StrEnum):
     CODE_USERNAME = "RLJOB_CODE_USERNAME"
     CODE_PASSWORD = "RLJOB_CODE_PASSWORD"  # noqa: S105 - a name
     """Credentials of a private Git repository, only in the container that fetches the code."""
+    EXPORT_TOKEN = "RLJOB_EXPORT_TOKEN"  # noqa: S105 - a name
+    """Access token of a model hub, only in the container that exports."""
 
 
 class Port(enum.IntEnum):

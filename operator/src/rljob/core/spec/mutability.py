@@ -46,6 +46,7 @@ MUTABILITY: tuple[Rule, ...] = (
     Rule("deadlines", ChangeEffect.AT_ONCE, "counted from the same starting points as before"),
     Rule("restart", ChangeEffect.AT_ONCE, "applied at the next failure"),
     Rule("cleanup", ChangeEffect.AT_ONCE, "applied at the end"),
+    Rule("export", ChangeEffect.AT_ONCE, "applied to the next export, also of a finished job"),
     Rule("stop", ChangeEffect.AT_ONCE, "applied at the next request to stop"),
     Rule("trainer.steps", ChangeEffect.NEXT_GENERATION, "may only grow (checked by CEL, and again after the merge)"),
     Rule("launcher.type", ChangeEffect.NEVER, "its checkpoints are of no use to another trainer; create a new job"),

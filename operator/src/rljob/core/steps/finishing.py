@@ -16,6 +16,7 @@ from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
 from rljob.core.step import step
+from rljob.core.transitions import exports
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import fail
 from rljob.core.watched import Watched
@@ -72,6 +73,9 @@ def clean_up(context: Context) -> Plan | None:
         return Plan(requeue_after_seconds=wait) if wait > 0 else Plan(effects=tuple(map(delete_cluster, living)))
     if context.cleanup.job_after_seconds is None:
         return Plan()
+    if exports.under_way(context.status) is not None:
+        # It would be deleted with the job; its own time limit bounds the wait.
+        return Plan()
     wait = _seconds_left(context, context.cleanup.job_after_seconds)
     return Plan(requeue_after_seconds=wait) if wait > 0 else Plan(effects=(_delete_job(context),))
 
@@ -102,7 +106,8 @@ def _delete_job(context: Context) -> DeleteObject:
 @step()
 def give_up_refused(context: Context) -> Plan | None:
     """End a job with a child that can never be created: no retry can help."""
-    first = next((r for r in context.observed.refusals if r.cause is not RefusalCause.DENIED), None)
+    final = (r for r in context.observed.refusals if r.cause is not RefusalCause.DENIED)
+    first = next((r for r in final if not exports.is_of_an_export(context.status, r)), None)
     if first is None:
         return None
     if first.cause is RefusalCause.INVALID:

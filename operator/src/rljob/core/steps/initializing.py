@@ -8,6 +8,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, creation_failure, diagnose
 from rljob.core.context import Context
+from rljob.core.manifest_facts import has_condition
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
@@ -61,7 +62,7 @@ def initialize(context: Context) -> Plan | None:
             return create(context, CreateObject(build_initializer(context.job, spec, initializer)))
         if not context.made(found):
             return fail(context, Reason.NAME_TAKEN, f"Job {name} was not created by this operator; delete it")
-        if not _has_condition(found, "Complete"):
+        if has_condition(found, "Complete") is None:
             return _await_initializer(context, spec, initializer, found)
     return _initialized(context)
 
@@ -74,7 +75,7 @@ def _await_initializer(context: Context, spec: RLJobSpec, initializer: Initializ
     if diagnosis.reason is StartReason.NO_PODS:
         diagnosis = _refusal(context, initializer) or diagnosis
     problem = diagnosis.reason in PROBLEMS
-    if (failure := _has_condition(found, "Failed")) is not None:
+    if (failure := has_condition(found, "Failed")) is not None:
         message = f"initializer {initializer.name}: {failure}" + (f"; {diagnosis.message}" if problem else "")
         return fail(context, Reason.INITIALIZER_FAILED, message)
     reason = diagnosis.reason.value if problem else Reason.INITIALIZER_RUNNING.value
@@ -139,11 +140,3 @@ def _skipped(context: Context) -> str:
             if message.startswith(SKIPPED):
                 said.add(f"{pod['metadata']['labels'][labels.INITIALIZER]} {message}")
     return "; ".join(sorted(said))
-
-
-def _has_condition(job: Manifest, kind: str) -> str | None:
-    """Return the text of a Job's condition that is True, or None."""
-    for entry in job.get("status", {}).get("conditions") or ():
-        if entry["type"] == kind and entry["status"] == "True":
-            return f"{entry.get('reason', kind)}: {entry.get('message', '')}".rstrip(": ")
-    return None

@@ -48,6 +48,11 @@ def _log_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
         yield from _persistent(spec, "spec.observability.logPath", spec.observability.log_path, fields.HEAD, None)
 
 
+def persistent_violations(spec: RLJobSpec, field: str, path: str) -> Iterator[Violation]:
+    """Yield why a path in the workers would be lost with the pods, or cannot be written."""
+    yield from _persistent(spec, field, path, fields.WORKERS, None)
+
+
 def _persistent(spec: RLJobSpec, field: str, path: str, place: str, wanted: str | None) -> Iterator[Violation]:
     name = _mount_of(spec, path, place)
     volume = _volumes(spec).get(name or "")

@@ -28,6 +28,7 @@ from rljob.core.validation import (
     accelerator,
     device_variables,
     devices,
+    exporting,
     hccl,
     images,
     launcher_fields,
@@ -57,6 +58,7 @@ CHECKS: tuple[Check, ...] = (
     *device_variables.CHECKS,
     *secrets.CHECKS,
     *lifecycle.CHECKS,
+    *exporting.CHECKS,
     *topology.CHECKS,
 )
 WARNINGS: tuple[Check, ...] = (*accelerator.WARNINGS, *hccl.WARNINGS, *topology.WARNINGS)

@@ -1,0 +1,102 @@
+"""`python -m rljob_runtime export`: one export, from the step to its place.
+
+The result is the container's termination message, which the operator reads. Exit code 64 means that another try cannot
+help; the Job makes no other one then.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from rljob_runtime.checkpoint import step_folder
+from rljob_runtime.contract import (
+    RESULT_BYTES_MAX,
+    ContractError,
+    ExitCode,
+    ExportPlace,
+    ExportRequest,
+    ExportResult,
+    legible,
+)
+from rljob_runtime.export.convert import convert
+from rljob_runtime.export.errors import ExportError
+from rljob_runtime.export.folder import Manifest, finished, put, seal, work_folder
+from rljob_runtime.export.source import Step, find_step, hold
+from rljob_runtime.export.upload import upload
+
+TERMINATION_LOG = Path("/dev/termination-log")
+"""https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/"""
+MESSAGE_CHARACTERS = 1000
+SIGNALLED = 128
+
+
+def export(text: str, report: Path = TERMINATION_LOG) -> int:
+    """Export what the request says, write the result to `report` and return the exit code."""
+    # The kernel ends process 1 of a container by no signal that it has no handler for.
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        result, code = _export(ExportRequest.from_json(text)), ExitCode.DONE
+    except ContractError as error:
+        result, code = ExportResult("BadRequest", str(error)), ExitCode.BAD_CONFIG
+    except ExportError as error:
+        result, code = ExportResult(error.reason, str(error)), error.code
+    except OSError as error:
+        result, code = ExportResult("VolumeFailed", str(error)), ExitCode.ENVIRONMENT
+    print(f"rljob: {result.reason}: {result.message or result.path}", flush=True)  # noqa: T201
+    _write(report, result)
+    return int(code)
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(SIGNALLED + number)
+
+
+def _write(report: Path, result: ExportResult) -> None:
+    message, size = legible(result.message), MESSAGE_CHARACTERS
+    while len(text := _with_message(result, message[:size]).to_json()) > RESULT_BYTES_MAX and size:
+        size //= 2
+    try:
+        report.write_bytes(text)
+    except OSError as error:
+        print(f"rljob: the result cannot be reported: {error}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _with_message(result: ExportResult, message: str) -> ExportResult:
+    return ExportResult(result.reason, message, result.step, result.path, result.digest, result.bytes)
+
+
+def _export(request: ExportRequest) -> ExportResult:
+    step = find_step(request)
+    saved = step.saved
+    place = step_folder(Path(request.folder), step.number) if request.place is ExportPlace.FOLDER else None
+    if place is not None and (known := finished(place, request, step)) is not None:
+        return _done(step, known, str(place))
+    holding = work_folder(Path(request.checkpoint), request)
+    making = holding if place is None else work_folder(place.parent, request)
+    try:
+        actor = hold(step, holding)
+        made = making / "model"
+        convert(actor, made, trust_remote_code=request.trust_remote_code)
+        manifest = seal(made, request, step, saved)
+        if place is None:
+            return _done(step, manifest, upload(made, request, manifest))
+        put(made, place)
+        return _done(step, manifest, str(place))
+    finally:
+        for folder in {holding, making}:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _done(step: Step, manifest: Manifest, where: str) -> ExportResult:
+    return ExportResult("Exported", "", step.number, where, manifest.digest, manifest.bytes)
+
+
+def termination_log() -> Path:
+    """Return where the result goes; outside of a container, nowhere that matters."""
+    return TERMINATION_LOG if TERMINATION_LOG.exists() else Path(os.devnull)
