@@ -86,7 +86,7 @@ class Reward(Model):
     """A function of the runtime, which calls that of verl. GSM8K: 1 if the number after the last #### is the answer,
     otherwise 0. MATH: 1 if the content of the last \\boxed{} is the answer, otherwise 0; for MATH-lighteval and
     DeepScaleR. DAPOMath: 1 if the text after the last Answer: is the answer, otherwise -1; it also returns acc, by
-    which DAPO filters."""
+    which DAPO filters. ByDataSource: what verl chooses for the column data_source."""
     function: Annotated[str, Field(max_length=253, pattern=forms.FUNCTION_NAME.pattern)] = "compute_score"
     """Name of a function in that file, with verl's signature (data_source, solution_str, ground_truth, extra_info).
     Defaults to compute_score."""
