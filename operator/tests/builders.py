@@ -262,4 +262,6 @@ BUILT_IN_RECIPES = {
     for manifest in yaml.safe_load_all(path.read_text())
 }
 """The recipes of the chart."""
-SPECS_OF_EXAMPLES = sorted((*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("ascend/*.yaml")))
+SPECS_OF_EXAMPLES = sorted(
+    (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("ascend/*.yaml"), *EXAMPLES.glob("recipes/*.yaml"))
+)

@@ -19,6 +19,10 @@ from rljob.render.raycluster import build_raycluster
 from scripts import recipe_flags
 from scripts.recipe_flags import ENVIRONMENT, FLAGS, FLAGSHIPS
 
+FLAGSHIP_EXAMPLES = (EXAMPLES / "qwen3-235b.yaml", EXAMPLES / "deepseek-v3.yaml")
+USED: dict[str, list[str]] = {}
+for path in (*FLAGSHIP_EXAMPLES, *sorted((EXAMPLES / "recipes").glob("*.yaml"))):
+    USED.setdefault(yaml.safe_load(path.read_text())["spec"]["recipeRef"]["name"], []).append(path.stem)
 JOB = JobIdentity(namespace="team", name="run", uid="0a1b2c3d-0000-4000-8000-000000000001")
 
 
@@ -52,6 +56,13 @@ def test_a_recipe_completes_the_few_lines_of_a_job(recipe: str) -> None:
 @pytest.mark.parametrize("manifest", BUILT_IN_RECIPES.values(), ids=lambda manifest: manifest["metadata"]["name"])
 def test_a_recipe_says_what_it_is_for_and_where_it_comes_from(manifest: Json) -> None:
     assert all(manifest["spec"].get(name) for name in ("description", "hardware", "source"))
+
+
+@pytest.mark.parametrize("recipe", sorted(str(recipe_id(manifest).name) for manifest in BUILT_IN_RECIPES.values()))
+def test_a_recipe_has_an_example(recipe: str) -> None:
+    """An example has golden manifests and a memory plan, and is composed with verl's schema."""
+    (example,) = USED.get(recipe, [None])
+    assert example is not None
 
 
 @pytest.mark.parametrize("recipe", FLAGSHIPS)

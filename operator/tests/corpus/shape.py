@@ -1,10 +1,32 @@
 """Types, bounds, unions, names and keys of lists."""
 
-from corpus.bad import Bad, group, override, template, trainer, volume
+from typing import Any
+
+from builders import Json, merged
+
+from corpus.bad import Bad, group, override, saved, template, trainer, volume
 
 DEEP: object = "deep"
 for _ in range(60):
     DEEP = [DEEP]
+
+
+def initializer(**change: Any) -> Json:  # noqa: ANN401 - JSON
+    """Download a model to a volume, changed as the keywords say; None removes a field."""
+    download = {"name": "a", "type": "Model", "download": {"repository": "Qwen/Qwen3-8B", "to": "/data/model"}}
+    return saved() | {"initializers": [merged(download, change)]}
+
+
+def download(**change: Any) -> Json:  # noqa: ANN401 - JSON
+    """Change the section of it."""
+    return initializer(download=change)
+
+
+def conversion(**change: Any) -> Json:  # noqa: ANN401 - JSON
+    """Convert weights from one folder of a volume to another."""
+    folders = {"from": "/data/fp8", "to": "/data/bf16"}
+    return saved() | {"initializers": [{"name": "a", "type": "Conversion", "conversion": folders | change}]}
+
 
 BAD = {
     "no image": Bad({"runtime": {"image": None}}, "spec.runtime.image", "is required and not set"),
@@ -32,7 +54,7 @@ BAD = {
     ),
     "relative path": Bad({"reward": {"path": "reward.py"}}, "spec.reward.path", "'reward.py': must be an absolute"),
     "model of a hub": Bad(
-        {"model": {"path": "Qwen/Qwen3-8B"}}, "spec.model.path", "an initializer can download a model of a hub"
+        {"model": {"path": "Qwen/Qwen3-8B"}}, "spec.model.path", "type Model downloads a model of a hub"
     ),
     "path that is too long": Bad({"model": {"path": "/" + "x" * 1024}}, "spec.model.path", "at most 1024 characters"),
     "number as text": Bad(
@@ -51,7 +73,68 @@ BAD = {
     ),
     "a null": Bad({"data": {"train": ["/data/a.parquet", None]}}, "spec.data.train[1]", "is null; remove the field"),
     "empty command": Bad(
-        {"initializers": [{"name": "a", "command": []}]}, "spec.initializers[0].command", "at least 1"
+        {"initializers": [{"name": "a", "command": []}]},
+        "spec.initializers[0].command",
+        "is required with type Command",
+    ),
+    "a command that downloads": Bad(
+        initializer(command=["true"]), "spec.initializers[0].command", "is not read with type Model"
+    ),
+    "a model without its section": Bad(
+        {"initializers": [{"name": "a", "type": "Model"}]},
+        "spec.initializers[0].download",
+        "is required with type Model",
+    ),
+    "a download that names what it creates": Bad(
+        initializer(creates="/data/model"), "spec.initializers[0].creates", "is for type Command; type Model finds out"
+    ),
+    "a model of no repository": Bad(
+        download(repository=None), "spec.initializers[0].download.repository", "is required with source HuggingFace"
+    ),
+    "a repository that is a path": Bad(
+        download(repository="/data/model"), "spec.initializers[0].download.repository", "owner, '/' and name"
+    ),
+    "a mirror with a password": Bad(
+        download(endpoint="https://me:secret@mirror.example"),
+        "spec.initializers[0].download.endpoint",
+        "no user or password",
+    ),
+    "a hub with a folder": Bad(
+        download(path="/nfs/model"), "spec.initializers[0].download.path", "requires source Path, not HuggingFace"
+    ),
+    "a folder with a revision": Bad(
+        download(source="Path", path="/data/raw", repository=None, revision="main"),
+        "spec.initializers[0].download.revision",
+        "is for a hub, and source is Path; remove it",
+    ),
+    "a claim that is missing": Bad(
+        download(source="PVC", repository=None), "spec.initializers[0].download.claim", "is required with source PVC"
+    ),
+    "a data set that nobody knows": Bad(
+        {"initializers": [{"name": "a", "type": "Dataset", "download": {"dataset": "MMLU", "to": "/data/mmlu"}}]},
+        "spec.initializers[0].download.dataset",
+        "'MMLU': ",
+    ),
+    "a model that is a data set": Bad(
+        download(dataset="GSM8K"), "spec.initializers[0].download.dataset", "requires type Dataset, not Model"
+    ),
+    "a data set without its name": Bad(
+        initializer(type="Dataset", download={"repository": None}),
+        "spec.initializers[0].download.dataset",
+        "is required with type Dataset; the names are GSM8K, ",
+    ),
+    "a data set of a repository": Bad(
+        initializer(type="Dataset", download={"dataset": "GSM8K"}),
+        "spec.initializers[0].download.repository",
+        "is for type Model; the files of GSM8K are known",
+    ),
+    "a download into the image": Bad(
+        download(to="/models/qwen"),
+        "spec.initializers[0].download.to",
+        "/models/qwen is on no volume and would be lost",
+    ),
+    "a conversion onto itself": Bad(
+        conversion(to="/data/fp8"), "spec.initializers[0].conversion.to", "is the folder that is converted"
     ),
     "code without source": Bad({"code": {"type": "ConfigMap"}}, "spec.code", "set both or neither"),
     "source without type": Bad({"code": {"configMap": {"name": "code"}}}, "spec.code", "set both or neither"),

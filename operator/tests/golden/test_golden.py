@@ -25,7 +25,11 @@ from rljob.render.ports import PortBlock
 from rljob.render.raycluster import build_token_secret
 
 FOLDER = Path(__file__).parent
-FLAGSHIPS = [EXAMPLES / "qwen3-235b.yaml", EXAMPLES / "deepseek-v3.yaml"]
+FLAGSHIPS = [
+    EXAMPLES / "qwen3-235b.yaml",
+    EXAMPLES / "deepseek-v3.yaml",
+    *sorted((EXAMPLES / "recipes").glob("*.yaml")),
+]
 """Manifests of users, based on recipes of the chart."""
 ASCEND = sorted((EXAMPLES / "ascend").glob("*.yaml"))
 """The shapes of Ascend clusters."""

@@ -66,6 +66,20 @@ COMMIT = Form(
     r"^[0-9a-f]{40}$",
     "must be a full commit hash: 40 hexadecimal digits in lower case, as `git rev-parse HEAD` prints it",
 )
+HUB_REPOSITORY = Form(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$",
+    "must be the name of a repository on a hub: owner, '/' and name, such as Qwen/Qwen3-8B",
+)
+HUB_REVISION = Form(
+    r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
+    "must be a branch, a tag or a commit: letters, digits, '.', '_', '/' and '-', such as main",
+)
+HUB_URL = Form(
+    r"^https?://[^@?#]+$",
+    "must be a URL that starts with https:// or http:// and contains no user or password (no '@'), no '?' and no '#', "
+    "such as https://hf-mirror.com; provide a token with credentials",
+)
+SHA256 = Form(r"^[0-9a-f]{64}$", "must be a SHA-256: 64 hexadecimal digits in lower case, as `sha256sum` prints it")
 FUNCTION_NAME = Form(
     r"^[A-Za-z_][A-Za-z0-9_]*$",
     "must be the name of a Python function: letters, digits and '_', not starting with a digit, such as compute_score",
@@ -93,6 +107,10 @@ FORMS: tuple[Form, ...] = (
     SERVER_URL,
     HUB_REPOSITORY,
     COMMIT,
+    HUB_REPOSITORY,
+    HUB_REVISION,
+    HUB_URL,
+    SHA256,
     FUNCTION_NAME,
     METRIC_NAME,
     RELEASE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
@@ -9,7 +10,8 @@ from pydantic import Field
 
 from rljob.api import forms
 from rljob.api.base import ATOMIC, Count, Label, Model, NonNegative, ObjectName, Path, Quantity, keyed_by
-from rljob.api.pods import EnvName, EnvVar, ObjectReference, Word
+from rljob.api.pods import EnvName, EnvVar, KeySelector, ObjectReference, Word
+from rljob_runtime.contract.downloads import DatasetName
 
 Command = Annotated[list[Word], Field(max_length=32, json_schema_extra=ATOMIC)]
 
@@ -60,13 +62,99 @@ class Code(Model):
     """Path of the code in every container. Defaults to /code."""
 
 
+class DownloadSource(enum.StrEnum):
+    """Where the files of a repository come from."""
+
+    HUGGING_FACE = "HuggingFace"
+    MODEL_SCOPE = "ModelScope"
+    PATH = "Path"
+    """A folder on a volume of the worker group."""
+    PVC = "PVC"
+    """A folder of another PersistentVolumeClaim, mounted read-only."""
+
+
+Globs = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=255)]], Field(max_length=32, json_schema_extra=ATOMIC)
+]
+
+
+class Download(Model):
+    """A model, or a data set that is converted to the columns that verl reads."""
+
+    dataset: DatasetName | None = None
+    """Data set, for type Dataset. It is written as train.parquet and test.parquet: AIME2024 has only a test set,
+    DAPOMath only a training set, and every tenth prompt of DeepScaleR is in its test set."""
+    repository: Annotated[str, Field(max_length=255, pattern=forms.HUB_REPOSITORY.pattern)] | None = None
+    """Owner and name on the hub, such as Qwen/Qwen3-8B, for type Model."""
+
+    source: DownloadSource = DownloadSource.HUGGING_FACE
+    """HuggingFace or ModelScope: a hub or a mirror of it. Path: a folder on a volume of the worker group. PVC: a
+    folder of another claim. Defaults to HuggingFace."""
+    revision: Annotated[str, Field(max_length=255, pattern=forms.HUB_REVISION.pattern)] | None = None
+    """Branch, tag or commit, for a hub. Defaults to main on Hugging Face and to master on ModelScope."""
+    endpoint: Annotated[str, Field(max_length=1024, pattern=forms.HUB_URL.pattern)] | None = None
+    """URL of a mirror of the hub. Defaults to https://huggingface.co or https://www.modelscope.cn."""
+    credentials: KeySelector | None = None
+    """Key of a Secret with a token of the hub, which is sent only to the host of endpoint."""
+    path: Path | None = None
+    """Folder with the files, for source Path."""
+    claim: CodeClaim | None = None
+    """Claim with the files, for source PVC."""
+    include: Globs = []
+    """Patterns of the files to take, such as *.safetensors, for type Model. Defaults to all."""
+    exclude: Globs = []
+    """Patterns of files to leave out, such as original/*, for type Model."""
+    to: Path
+    """Folder to write to, on a volume that all pods share. It is created."""
+    sha256: Annotated[str, Field(max_length=64, pattern=forms.SHA256.pattern)] | None = None
+    """SHA-256 of .rljob/SHA256SUMS in `to`, which lists the files that were downloaded; the log states it. Other files
+    end the job. Unset, files are compared with what the hub states."""
+
+
+class ConversionFormat(enum.StrEnum):
+    """Conversions of weights."""
+
+    FP8_TO_BF16 = "FP8ToBF16"
+    """Weights in FP8 with a scale per block, as DeepSeek publishes them, become bf16."""
+
+
+class Conversion(Model):
+    """Conversion of a model's weights into another folder."""
+
+    format: ConversionFormat = ConversionFormat.FP8_TO_BF16
+    """FP8ToBF16: weights in FP8 with a scale per block, as DeepSeek publishes them, become bf16. Defaults to
+    FP8ToBF16."""
+    from_: Annotated[Path, Field(alias="from")]
+    """Folder with the model's Hugging Face files."""
+    to: Path
+    """Folder to write to, on a volume that all pods share. It is created."""
+    pods: Annotated[int, Field(ge=1, le=64, json_schema_extra={"format": "int32"})] = 1
+    """Number of pods that share the weight files. Defaults to 1."""
+
+
+class InitializerType(enum.StrEnum):
+    """What an initializer does."""
+
+    COMMAND = "Command"
+    MODEL = "Model"
+    DATASET = "Dataset"
+    CONVERSION = "Conversion"
+
+
 class Initializer(Model):
     """A Job that runs to completion before any NPU is allocated, for downloads, conversions and data preparation."""
 
     name: Label
     """Name of the initializer, unique in the list."""
-    command: Annotated[list[Word], Field(min_length=1, max_length=32, json_schema_extra=ATOMIC)]
-    """Program and arguments to run."""
+    type: InitializerType = InitializerType.COMMAND
+    """Command: run command. Model, Dataset: run download. Conversion: run conversion. All but Command continue where a
+    killed try ended, and are skipped if their result exists. Defaults to Command."""
+    command: Command = []
+    """Program and arguments to run, for type Command."""
+    download: Download | None = None
+    """What to download, for types Model and Dataset."""
+    conversion: Conversion | None = None
+    """Weights to convert, for type Conversion."""
     image: ObjectName | None = None
     """Image to run. Defaults to runtime.image."""
     creates: Path | None = None

@@ -7,12 +7,13 @@ field that is not set keeps the default of verl 0.9.1, unless its description st
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from rljob.api import forms
 from rljob.api.base import ATOMIC, Count, Decimal, MapAsText, Model, Path, Quantity, SignedDecimal, Switch
+from rljob_runtime.contract.rewards import BuiltinReward
 
 Factor = Annotated[int, Field(ge=1, le=65_536, json_schema_extra={"format": "int32"})]
 """Size of one dimension of parallelism."""
@@ -74,10 +75,18 @@ class Data(Model):
 
 
 class Reward(Model):
-    """The function that scores a response."""
+    """The function that scores a response: a file of yours, or one that the runtime brings."""
 
-    path: Path
+    REPLACED_WHOLE: ClassVar[bool] = True
+    EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ("path", "builtin")
+
+    path: Path | None = None
     """Path of the Python file."""
+    builtin: BuiltinReward | None = None
+    """A function of the runtime, which calls that of verl. GSM8K: 1 if the number after the last #### is the answer,
+    otherwise 0. MATH: 1 if the content of the last \\boxed{} is the answer, otherwise 0; for MATH-lighteval and
+    DeepScaleR. DAPOMath: 1 if the text after the last Answer: is the answer, otherwise -1; it also returns acc, by
+    which DAPO filters. ByDataSource: what verl chooses for the column data_source."""
     function: Annotated[str, Field(max_length=253, pattern=forms.FUNCTION_NAME.pattern)] = "compute_score"
     """Name of a function in that file, with verl's signature (data_source, solution_str, ground_truth, extra_info).
     Defaults to compute_score."""

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from rljob_runtime.contract import ExitCode
+from rljob_runtime.contract.rewards import PACKAGE
 from rljob_runtime.outcomes import RefusedError
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ class RewardSettings:
 
     @classmethod
     def of(cls, config: DictConfig) -> RewardSettings | None:
-        """Return the settings of a run; None without a function of the user's."""
+        """Return the settings of a run; None without a function of the user's, where the runtime brings one too."""
         reward = config.reward
         chosen: Mapping[str, Any] = reward.get("custom_reward_function") or {}
-        if not chosen.get("path"):
+        if not chosen.get("path") or str(chosen["path"]).startswith(PACKAGE):
             return None
         manager = reward.reward_manager
         keywords: tuple[str, ...] = ()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob.api.sources import Initializer
+from rljob.api.sources import Initializer, InitializerType
 from rljob.cli.local.folder import JobFolder
 from rljob.cli.local.follow import Interrupts
 from rljob.cli.local.processes import Child, Processes
 from rljob.cli.progress_line import Line, progress_line
+from rljob.render.initializer_request import arguments
 
 POLL_SECONDS = 0.3
 END_SECONDS = 5.0
@@ -41,13 +43,16 @@ def _run(step: Step, folder: JobFolder, processes: Processes, interrupts: Interr
     if wanted.creates is not None and Path(wanted.creates).exists():
         print(f"initializer {wanted.name}: skipped, {wanted.creates} exists", flush=True)
         return True
+    command = list(wanted.command)
+    if wanted.type is not InitializerType.COMMAND:
+        command = [sys.executable, "-m", "rljob_runtime", *arguments(wanted)]
     log = folder.logs / f"initializer-{wanted.name}.log"
     log.unlink(missing_ok=True)
     for attempt in range(1 + wanted.retries):
         try:
-            child = processes.start(wanted.command, step.environment, log, folder.root)
+            child = processes.start(command, step.environment, log, folder.root)
         except OSError as error:
-            raise InitializerError(f"initializer {wanted.name}: {wanted.command[0]}: {error.strerror}") from error
+            raise InitializerError(f"initializer {wanted.name}: {command[0]}: {error.strerror}") from error
         ended = _watch(child, wanted, begun, interrupts, line)
         line.end()
         if not ended or child.exit_code == 0:

@@ -109,7 +109,7 @@ def prepare(
     prepared = Prepared(
         spec=local,
         config=config,
-        initializers=fetch + [Step(each, variables.of_initializer(local, each.env)) for each in local.initializers],
+        initializers=fetch + [Step(each, variables.of_initializer(local, each)) for each in local.initializers],
         ray_environment=variables.of_workers(local),
         launcher_environment=variables.of_head(local),
         notes=notes,

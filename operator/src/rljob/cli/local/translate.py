@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob.api.pods import Volume
+from rljob.api.sources import DownloadSource
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.errors import UsageError
 from rljob.cli.local.folder import JobFolder
@@ -30,6 +31,10 @@ POD_PATHS = (
     "launcher.command.workingDir",
     "launcher.command.progress.path",
     "initializers[].creates",
+    "initializers[].download.path",
+    "initializers[].download.to",
+    "initializers[].conversion.from",
+    "initializers[].conversion.to",
 )
 """Fields that hold a single pod path."""
 TEXTS = (
@@ -125,6 +130,8 @@ def localise(spec: RLJobSpec, mounts: MountMap, folder: JobFolder, checkpoint_of
     document = spec_document(spec)
     # An interface of the cluster's nodes would be set for gloo, but may not exist on this machine.
     del document["network"]
+    for initializer in document.get("initializers", ()):
+        _take_from_folder(initializer.get("download"), folder)
     for path in POD_PATHS:
         change(document, path, mounts.path)
     for path in TEXTS:
@@ -136,6 +143,15 @@ def localise(spec: RLJobSpec, mounts: MountMap, folder: JobFolder, checkpoint_of
         saved = str(folder.checkpoints.absolute())
         document["checkpoint"] = {"path": saved, "everySteps": DEFAULT_EVERY_STEPS, "keep": DEFAULT_KEEP}
     return RLJobSpec.model_validate(document, context=spec.accelerator.table)
+
+
+def _take_from_folder(download: dict[str, Any] | None, folder: JobFolder) -> None:
+    """Let a download from a claim read the local folder that stands for the claim."""
+    claim = (download or {}).get("claim")
+    if download is not None and claim is not None:
+        place = folder.claim(claim["claimName"]) / claim.get("subPath", "")
+        del download["claim"]
+        download |= {"source": DownloadSource.PATH.value, "path": str(place.absolute())}
 
 
 def change(document: Any, path: str, how: Callable[[str], str]) -> None:  # noqa: ANN401 - a JSON value

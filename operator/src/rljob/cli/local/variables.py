@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rljob.api.pods import EnvFromSource, EnvVar, PodTemplate
+from rljob.api.sources import Initializer
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.local.companion_objects import Surroundings
 from rljob.render import pods
 from rljob.render.env import operator_env
+from rljob.render.initializer_request import token_env
 
 LOOPBACK = "127.0.0.1"
 DEFAULTS = {
@@ -51,10 +53,11 @@ class Variables:
         """Return the launcher's environment; values of the head template override those of the worker template."""
         return self._of_container(spec, spec.worker_groups[0].template) | self._of_container(spec, spec.head.template)
 
-    def of_initializer(self, spec: RLJobSpec, own: Iterable[EnvVar]) -> dict[str, str]:
+    def of_initializer(self, spec: RLJobSpec, initializer: Initializer) -> dict[str, str]:
         """Return the variables of an initializer, in the order of render.initializer."""
         template = spec.worker_groups[0].template
-        layers = (pods.user_env(own), pods.user_env(template.env), pods.secret_env(spec))
+        own = (token_env(initializer), pods.user_env(initializer.env))
+        layers = (*own, pods.user_env(template.env), pods.secret_env(spec))
         return self._resolved(spec, template, pods.environment(*layers))
 
     def of_code_fetch(self, entries: Iterable[dict[str, Any]]) -> dict[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.validation.lifecycle import persistent_violations
+from rljob.core.validation import fields
+from rljob.core.validation.lifecycle import persistence_violations
 from rljob.core.validation.pods import normal
 from rljob.core.validation.violation import Check, Violation
 
@@ -23,7 +24,7 @@ def export_violations(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(EXPORT, "requires spec.checkpoint, from which exports are made; set path and everySteps")
     if export.to.path is None:
         return
-    yield from persistent_violations(spec, f"{EXPORT}.to.path", export.to.path)
+    yield from persistence_violations(spec, f"{EXPORT}.to.path", export.to.path, fields.WORKERS)
     if checkpoint is not None and normal(export.to.path) == normal(checkpoint.path):
         yield Violation(
             f"{EXPORT}.to.path", f"is checkpoint.path, whose folders have the same names; use {export.to.path}/export"

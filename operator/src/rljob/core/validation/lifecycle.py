@@ -33,7 +33,7 @@ def _checkpoint_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
         listed = ", ".join(sorted(known)) or "none"
         yield Violation(f"{CHECKPOINT}.volume", f"volume {checkpoint.volume} does not exist; the workers have {listed}")
         return
-    yield from _persistent(spec, f"{CHECKPOINT}.path", checkpoint.path, fields.WORKERS, checkpoint.volume)
+    yield from persistence_violations(spec, f"{CHECKPOINT}.path", checkpoint.path, fields.WORKERS, checkpoint.volume)
     here, there = (_mount_of(spec, checkpoint.path, place) for place in (fields.WORKERS, fields.HEAD))
     if here != there:
         yield Violation(
@@ -45,15 +45,13 @@ def _checkpoint_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
 def _log_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
     """The launcher mirrors records from the head."""
     if spec.observability.log_path is not None:
-        yield from _persistent(spec, "spec.observability.logPath", spec.observability.log_path, fields.HEAD, None)
+        yield from persistence_violations(spec, "spec.observability.logPath", spec.observability.log_path, fields.HEAD)
 
 
-def persistent_violations(spec: RLJobSpec, field: str, path: str) -> Iterator[Violation]:
-    """Yield why a path in the workers would be lost with the pods, or cannot be written."""
-    yield from _persistent(spec, field, path, fields.WORKERS, None)
-
-
-def _persistent(spec: RLJobSpec, field: str, path: str, place: str, wanted: str | None) -> Iterator[Violation]:
+def persistence_violations(
+    spec: RLJobSpec, field: str, path: str, place: str, wanted: str | None = None
+) -> Iterator[Violation]:
+    """Yield why what is written to a path would be lost with the pods of a template."""
     name = _mount_of(spec, path, place)
     volume = _volumes(spec).get(name or "")
     if name is None:

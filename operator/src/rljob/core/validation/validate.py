@@ -31,6 +31,7 @@ from rljob.core.validation import (
     exporting,
     hccl,
     images,
+    initializers,
     launcher_fields,
     lifecycle,
     mounts,
@@ -52,6 +53,7 @@ CHECKS: tuple[Check, ...] = (
     *devices.CHECKS,
     *pods.CHECKS,
     *images.CHECKS,
+    *initializers.CHECKS,
     *hccl.CHECKS,
     *patches.CHECKS,
     *mounts.CHECKS,
@@ -70,8 +72,8 @@ INPUT_SHOWN = 200
 GENERATED_CHARACTERS = 5
 """Appended to metadata.generateName: randomLength of k8s.io/apiserver v0.36, pkg/storage/names/generate.go."""
 HINTS = {
-    "spec.model.path": "; an initializer can download a model of a hub to such a path",
-    "spec.critic.path": "; an initializer can download a model of a hub to such a path",
+    "spec.model.path": "; an initializer of type Model downloads a model of a hub to such a path",
+    "spec.critic.path": "; an initializer of type Model downloads a model of a hub to such a path",
 }
 """What to do about a text of a wrong form, in addition to its description."""
 

@@ -41,7 +41,9 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
 
 
 def _required_paths(spec: RLJobSpec) -> tuple[RequiredPath, ...]:
-    paths = [RequiredPath("model.path", spec.model.path), RequiredPath("reward.path", spec.reward.path)]
+    paths = [RequiredPath("model.path", spec.model.path)]
+    if spec.reward.path is not None:
+        paths.append(RequiredPath("reward.path", spec.reward.path))
     if spec.algorithm.name is AlgorithmName.PPO and spec.critic and spec.critic.path:
         paths.append(RequiredPath("critic.path", spec.critic.path))
     paths += [RequiredPath(f"data.train[{index}]", path) for index, path in enumerate(spec.data.train)]

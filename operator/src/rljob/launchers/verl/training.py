@@ -61,6 +61,10 @@ def _strategy(spec: RLJobSpec) -> str:
     return "megatron" if uses_megatron(spec) else "fsdp2"
 
 
+def _reward(spec: RLJobSpec) -> str | None:
+    return spec.reward.builtin.location if spec.reward.builtin is not None else spec.reward.path
+
+
 MODEL_ROWS = (
     OverrideRow(f"{MODEL}.path", "model.path", "trainer/config/model/hf_model.yaml", lambda s: s.model.path),
     OverrideRow(
@@ -87,7 +91,7 @@ MODEL_ROWS = (
         lambda s: "left" if s.data.overlong is Overlong.TRUNCATE else "error",
     ),
     OverrideRow("data.max_response_length", "data.maxResponseTokens", DATA_YAML, lambda s: s.data.max_response_tokens),
-    OverrideRow("reward.custom_reward_function.path", "reward.path", REWARD_YAML, lambda s: s.reward.path),
+    OverrideRow("reward.custom_reward_function.path", "reward.path", REWARD_YAML, _reward),
     OverrideRow("reward.custom_reward_function.name", "reward.function", REWARD_YAML, lambda s: s.reward.function),
 )
 

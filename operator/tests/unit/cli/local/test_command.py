@@ -215,7 +215,7 @@ def test_an_initializer_whose_result_is_there_is_skipped(runtime: Path, capsys: 
 
 def test_an_invalid_job_is_told_and_makes_nothing(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(manifest({"reward": {}})) == 1
-    assert "spec.reward.path: is required and not set" in capsys.readouterr().err
+    assert "spec.reward: has none; set exactly one of path, builtin" in capsys.readouterr().err
     assert not (runtime / ".rljob").exists()
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from builders import group, small_spec, typed
 
+from rljob.api.sources import Initializer
 from rljob.cli.local.companion_objects import Surroundings
 from rljob.cli.local.variables import Variables
 
+PREPARE = Initializer(name="prepare", command=["true"])
 SURROUNDINGS = Surroundings(config_maps={"c": {"K": b"v"}}, secrets={"s": {"K": b"hidden", "L": b"l"}})
 FROM = {
     "a": {"configMapKeyRef": {"name": "c", "key": "K"}},
@@ -57,14 +59,14 @@ def test_secret_refs_reach_workers_head_and_initializers() -> None:
     spec = typed(small_spec({"secretRefs": references}))
     ours = variables()
     expected = {"TOKEN": "l", "HOME_TOKEN": "mine"}
-    assert ours.of_workers(spec) == ours.of_head(spec) == ours.of_initializer(spec, []) == expected
+    assert ours.of_workers(spec) == ours.of_head(spec) == ours.of_initializer(spec, PREPARE) == expected
     assert ours.missing == ["Secret unknown is not in the file; set its variables in your environment"]
 
 
 def test_services_are_expected_at_their_ports() -> None:
     spec = typed(small_spec({"services": [{"name": "judge", "image": "i", "port": 8000}]}))
     assert variables().of_workers(spec) == {"RLJOB_SERVICE_JUDGE_URL": "http://localhost:8000"}
-    assert variables().of_initializer(spec, []) == {}
+    assert variables().of_initializer(spec, PREPARE) == {}
 
 
 def test_a_private_repository_needs_a_password_and_perhaps_a_name() -> None:

@@ -59,6 +59,7 @@ READ_BY_THE_OPERATOR = {
     "code.type": "core.validation.unions",
     "rollout.engine": "has one value",
     "launcher.type": "launchers.by_type",
+    "initializers[].conversion.format": "has one value",
     "trainer.offload.gradients": "launchers.verl.checks.limits",
 }
 """Fields whose effect is not visible in the rendering, and where it is."""
@@ -101,13 +102,17 @@ TEMPLATE = {
     "securityContext": {},
     "sharedMemory": "1Gi",
 }
+INITIALIZER = {
+    "download": {"to": "/data/model", "claim": {"claimName": "models"}, "credentials": KEY},
+    "conversion": {"from": "/data/fp8", "to": "/data/bf16"},
+}
 SHARED = small_spec(
     {
         "recipeRef": NAME,
         "workerGroups": [{"name": "trainer", "devicesPerNode": 16, "nodes": 4, "template": TEMPLATE}],
         "head": {"template": TEMPLATE},
         "services": [{"name": "sandbox", "image": "x", "port": 8999, "env": ENV}],
-        "initializers": [{"name": "prepare", "command": ["a"], "env": ENV}],
+        "initializers": [{"name": "prepare", "command": ["a"], "env": ENV, **INITIALIZER}],
         "secretRefs": [{"name": "hub", "items": [{"key": "k", "env": "K"}]}],
         "code": {
             "configMap": NAME,
@@ -124,7 +129,14 @@ SHARED = small_spec(
 RICH: Json = json.loads(json.dumps(SHARED))
 """Without parts that are one object, in which a change of one would be a change of all."""
 SOURCES = Path(rljob.__file__).parent
-KNOWN: dict[str, list[object]] = {"accelerator.class": ["atlas-a2"], "scheduling.topology.nodesPerSuperPodBlock": [4]}
+KNOWN: dict[str, list[object]] = {
+    "accelerator.class": ["atlas-a2"],
+    "scheduling.topology.nodesPerSuperPodBlock": [4],
+    "initializers[].download.repository": ["Qwen/Qwen3-8B"],
+    "initializers[].download.revision": ["main"],
+    "initializers[].download.endpoint": ["https://mirror.example"],
+    "initializers[].download.sha256": ["a" * 64],
+}
 """Values that the schema cannot derive: names of the table, the size of the job."""
 AMBIGUOUS = {"mode", "job"}
 """Names that other fields have too."""
@@ -157,6 +169,7 @@ VARIANTS: tuple[Json, ...] = (
     },
     {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
     {"rollout": {"speculative": {"method": "Suffix", "history": "Enabled"}}},
+    {"initializers": [{"name": "a", "type": kind, **INITIALIZER} for kind in ("Model", "Conversion")]},
     COMMAND,
 )  # fmt: skip
 """Specs in which further fields take effect, because some require others."""

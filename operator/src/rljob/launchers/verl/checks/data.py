@@ -1,4 +1,4 @@
-"""data.train and data.validation: the formats that verl reads.
+"""data.train and data.validation: the formats that verl reads. reward: what goes together.
 
 Source: verl 0.9.1, verl/utils/dataset/rl_dataset.py:173-178, reads a file by the end of its name and raises for any
 other, after the processes of the run have started. rljob_runtime.input_checks.data_files checks what is in the files.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rljob.api.training import Reward
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import effective
@@ -32,4 +33,14 @@ def _files_have_a_format(spec: RLJobSpec) -> Iterator[Violation]:
                 )
 
 
-CHECKS: tuple[Check, ...] = (_files_have_a_format,)
+def _functions_of_the_runtime_have_one_name(spec: RLJobSpec) -> Iterator[Violation]:
+    default = Reward.model_fields["function"].default
+    if spec.reward.builtin is not None and spec.reward.function != default:
+        yield Violation(
+            "spec.reward.function",
+            f"{spec.reward.function} is a function of reward.path, and builtin {spec.reward.builtin} has one function "
+            "only; remove it",
+        )
+
+
+CHECKS: tuple[Check, ...] = (_files_have_a_format, _functions_of_the_runtime_have_one_name)
