@@ -8,6 +8,7 @@ with unknown fields are rejected: an image and an operator that disagree must sa
 """
 
 from rljob_runtime.contract.codec import ContractError, quoted
+from rljob_runtime.contract.collection import COLLECT_SECONDS, Collection, NodeLogs
 from rljob_runtime.contract.command import (
     CheckpointFence,
     CheckpointLayout,
@@ -66,6 +67,7 @@ from rljob_runtime.contract.progress import (
 from rljob_runtime.contract.start import StartProgress, StartStage
 
 __all__ = [
+    "COLLECT_SECONDS",
     "CONTRACT_VERSION",
     "DRAFTS_VARIABLE",
     "IMAGE_SHELL_FILE",
@@ -78,6 +80,7 @@ __all__ = [
     "CheckResult",
     "CheckpointFence",
     "CheckpointLayout",
+    "Collection",
     "CommandCheckpoint",
     "CommandConfig",
     "CommandMetric",
@@ -92,6 +95,7 @@ __all__ = [
     "LogRule",
     "MinimumVersion",
     "NodeFinding",
+    "NodeLogs",
     "NodeNeeds",
     "Optimizations",
     "Outcome",
