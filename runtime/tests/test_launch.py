@@ -86,9 +86,10 @@ def looking(head: Head, monkeypatch: pytest.MonkeyPatch) -> Head:
         head.look("judged")
         return outcome
 
-    def end_and_look(launched: Launch, outcome: Outcome) -> None:
-        end(launched, outcome)
+    def end_and_look(launched: Launch, outcome: Outcome) -> Outcome:
+        ended = end(launched, outcome)
         head.look("end")
+        return ended
 
     monkeypatch.setattr(log_rules, "apply_rules", judge)
     monkeypatch.setattr(launch, "end", end_and_look)

@@ -117,3 +117,9 @@ def test_groups_go_through_hydra() -> None:
 def test_the_pods_environment_wins(make_job: MakeJob) -> None:
     variables = launcher_overrides.environment(make_job(), {"OMP_NUM_THREADS": "4"})
     assert (variables["OMP_NUM_THREADS"], variables["VERL_PLATFORM"]) == ("4", "cpu")
+
+
+def test_traces_outlive_the_pods(make_job: MakeJob) -> None:
+    where = launcher_overrides.defaults(make_job(log_path="/logs"))["global_profiler.save_path"]
+    assert where == "/logs/sums-uid01-1/profile"
+    assert "global_profiler.save_path" not in launcher_overrides.defaults(make_job())

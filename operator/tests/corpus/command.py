@@ -150,6 +150,11 @@ BAD = {
         "spec.stopRules[0].forSteps",
         "more than trainer.steps 40",
     ),
+    "profile": Bad(
+        command(observability={"profile": {"steps": [2]}}),
+        "spec.observability.profile",
+        "is verl's profiler; start the command's in launcher.command.args",
+    ),
     "trackers": Bad(command(observability={"trackers": ["wandb"]}), "spec.observability.trackers", "are those of verl"),
     "a token among the arguments": Bad(
         command({"args": ["a", "hf_" + "a" * 34]}), f"{FIELD}.args[1]", "contains a Hugging Face token"

@@ -11,10 +11,17 @@ def stop(**values: object) -> Json:
     return {"stopRules": [{"name": "a", "metric": "actor/entropy", "condition": "Below"} | values]}
 
 
+def profiled(path: str | None, **values: object) -> Json:
+    where = {} if path is None else {"logPath": path}
+    mounted = template(volume("/data", nfs={"server": "nfs", "path": "/"}))
+    return mounted | {"observability": where | {"profile": {"steps": [2]} | values}}
+
+
 def super_pods(topology: Json, nodes: int) -> Json:
     return merged(megatron({}, nodes=nodes), {"scheduling": {"topology": topology}} | trainer(globalBatchSize=96))
 
 
+PROFILE = "spec.observability.profile"
 PATTERN = "spec.restart.rules[0].onLogPattern"
 
 BAD = {
@@ -96,6 +103,26 @@ BAD = {
         template(volume("/logs", emptyDir={})) | {"observability": {"logPath": "/logs"}},
         "spec.observability.logPath",
         "does not outlive the pod",
+    ),
+    "traces without a place": Bad(profiled(None), PROFILE, "requires observability.logPath"),
+    "traces in the workers' pods": Bad(
+        merged(
+            profiled("/logs"),
+            head(
+                {
+                    "volumes": [{"name": "logs", "nfs": {"server": "nfs", "path": "/"}}],
+                    "volumeMounts": [{"name": "logs", "mountPath": "/logs"}],
+                }
+            ),
+        ),
+        "spec.observability.logPath",
+        "/logs is on no volume and would be lost with the pod; mount a volume at or above it in spec.workerGroups[0]",
+    ),
+    "traces of a step after the end": Bad(
+        profiled("/data/logs", steps=[2, 41]), f"{PROFILE}.steps", "41 is more than trainer.steps 40; lower it"
+    ),
+    "traces of a rank that is not there": Bad(
+        profiled("/data/logs", ranks=[0, 99]), f"{PROFILE}.ranks", "99 does not exist: "
     ),
     "a rule that restarts nothing": Bad(
         {"restart": {"rules": [{"name": "a", "onExitCodes": [1], "action": "Restart"}]}},

@@ -2,6 +2,7 @@
 
 python -m rljob_runtime launch          entrypoint of the Ray job
 python -m rljob_runtime exporter        the head's sidecar
+python -m rljob_runtime collect         copies the logs of all nodes to the log volume
 python -m rljob_runtime stop            the preStop hook of head and workers
 python -m rljob_runtime export          the container that exports a checkpoint
 python -m rljob_runtime fetch-code      the init container of pods whose code is in Git
@@ -36,10 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
         return check_image(Launcher(options.launcher), options.output)
     if options.command == "plan-experts":
         return plan_experts(options)
-    if options.command == "exporter":
-        from rljob_runtime.exporter.server import serve
-
-        return serve(os.environ, spool, options.outlive_seconds)
+    if options.command in ("exporter", "collect"):
+        return beside_the_run(options, spool)
     if options.command == "stop":
         return 0 if stopped(options, spool) else 1
     if options.command == "copy-runtime":
@@ -65,6 +64,17 @@ def run_helper(options: argparse.Namespace) -> int:
 
     wanted = CodeRequest(options.url, options.revision, options.folder, options.sub_path, options.seconds)
     return fetch_code(wanted, os.environ)
+
+
+def beside_the_run(options: argparse.Namespace, spool: Path) -> int:
+    """Serve the run's progress, or collect its logs."""
+    if options.command == "collect":
+        from rljob_runtime.collection.command import run
+
+        return run(os.environ, spool, options.seconds, live=options.live)
+    from rljob_runtime.exporter.server import serve
+
+    return serve(os.environ, spool, options.outlive_seconds)
 
 
 def plan_experts(options: argparse.Namespace) -> int:
@@ -108,6 +118,9 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument(
         "--outlive-seconds", type=float, default=0.0, help="keep serving after SIGTERM while a run saves"
     )
+    logs = commands.add_parser("collect", help="copy the newest attempt's logs of all nodes to the log volume")
+    logs.add_argument("--seconds", type=float, default=120.0, help="time limit")
+    logs.add_argument("--live", action="store_true", help="the run continues: save its stacks, export devices' logs")
     halt = commands.add_parser("stop", help="ask the trainer to stop and wait for it; the preStop hook")
     halt.add_argument("--mode", type=StopMode, default=StopMode.AFTER_STEP, choices=list(StopMode))
     halt.add_argument(

@@ -35,9 +35,11 @@ from rljob_runtime import (
 )
 from rljob_runtime import node_preflight as node_work
 from rljob_runtime.claims import Keeper, Lease, Owner, claim
+from rljob_runtime.collection import after_failure
 from rljob_runtime.command import start as command_start
 from rljob_runtime.command.process import CommandFailedError
 from rljob_runtime.contract import (
+    COLLECT_SECONDS,
     ContractError,
     ExitCode,
     JobConfig,
@@ -59,8 +61,8 @@ from rljob_runtime.trainer import Result, Setup, Trainer
 SHUTDOWN_SECONDS = 20.0
 """Disconnecting from Ray may hang if parts of the cluster are gone, but the outcome must be printed."""
 KEEP_LOGS_SECONDS = 5.0
-LEAVE_SECONDS = 3 * KEEP_LOGS_SECONDS
-"""Time for the thread with the final outcome to end the process; the log volume uses at most a third of it."""
+LEAVE_SECONDS = COLLECT_SECONDS + 3 * KEEP_LOGS_SECONDS
+"""Time for the thread with the final outcome to collect logs, copy the driver's own log and end the process."""
 NODE_POLL_SECONDS = 5.0
 DRIVER_REPORT_SECONDS = 15.0
 SECOND_LOOK_SECONDS = 2.0
@@ -157,8 +159,7 @@ def run_alone(launch: Launch, environ: Mapping[str, str]) -> Ending:
         outcome = run_claimed(launch, environ)
     except BaseException as error:  # noqa: BLE001 - any exception becomes the outcome
         outcome = failed(error, launch.job, launch.spool)
-    end(launch, outcome)
-    return Ending(outcome, launch.mirror)
+    return Ending(end(launch, outcome), launch.mirror)
 
 
 def failed(error: BaseException, job: JobConfig | None, spool: Spool | None) -> Outcome:
@@ -195,21 +196,25 @@ def begin(launch: Launch) -> None:
     launch.start.at(StartStage.PREPARING)
 
 
-def end(launch: Launch, outcome: Outcome) -> None:
-    """Publish that the attempt has ended. A failing spool does not affect the last line of output.
+def end(launch: Launch, outcome: Outcome) -> Outcome:
+    """Collect the logs of a failure, publish that the attempt has ended, and return the outcome with their place.
 
-    A second caller changes nothing: the thread that called first is about to end the process.
+    A failing spool does not affect the last line of output. A second caller changes nothing: the thread that called
+    first is about to end the process.
     """
     final = launch.verdict.settle(outcome)
     if final is not outcome:
         time.sleep(LEAVE_SECONDS)
         os._exit(final.exit_code)
+    if after_failure.is_due(launch.job, outcome):
+        outcome = after_failure.collect(outcome)
     try:
         launch.spool.update_progress(phase=Phase.ENDED, outcome=outcome)
     except (OSError, ContractError) as error:
         message = f"rljob: cannot write the outcome {outcome.reason} to the spool: {error}"
         with contextlib.suppress(OSError):
             print(message, file=sys.stderr, flush=True)  # noqa: T201
+    return outcome
 
 
 def run_claimed(launch: Launch, environ: Mapping[str, str]) -> Outcome:
@@ -406,8 +411,7 @@ def stalled(launch: Launch) -> Outcome:
 
 def leave_early(launch: Launch, outcome: Outcome) -> NoReturn:
     """End the process from a watching thread."""
-    end(launch, outcome)
-    leave(Ending(outcome, launch.mirror))
+    leave(Ending(end(launch, outcome), launch.mirror))
 
 
 def refuse_if_stopped(launch: Launch) -> None:

@@ -19,6 +19,7 @@ from rljob_runtime.verl_plugin import cpu_defaults
 TRAINER_NAME = "rljob_sync"
 ROUTER_CONFIG = Path(__file__).parent / "verl_plugin" / "router.yaml"
 LATE_ROUTER_CONFIG = ROUTER_CONFIG.with_name("late_router.yaml")
+PROFILE_FOLDER = "profile"
 AGENT_LOOP_MANAGER = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 """verl's code and dataclass have it, and its YAML does not (0.9.1, workers/config/rollout.py:79)."""
 
@@ -88,6 +89,9 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
         # On a port that it chooses; the exporter forwards the metrics.
         "transfer_queue.metrics.enabled": True,
     }
+    if job.log_path is not None:
+        # Where the pods' end does not lose the traces. verl puts step, rank and time into their names.
+        values["global_profiler.save_path"] = str(Path(job.log_path) / job.cluster_name / PROFILE_FOLDER)
     if job.platform is Platform.CPU:
         values |= cpu_defaults.SETTINGS
     return values

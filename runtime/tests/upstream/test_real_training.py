@@ -5,6 +5,7 @@ One short run is part of every run of tests. The comparisons of two ways take mi
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -130,6 +131,28 @@ def test_steps_with_every_switch_on(folder: Path) -> None:
     for caller in ("on_train_begin", "freeze_rank", "warm_up_and_freeze"):
         freezing = [process for process in run.processes if any(caller in stack for stack in process.freezes)]
         assert [(len(process.freezes), process.enabled) for process in freezing] == [(1, True)], caller
+
+
+def test_a_chosen_step_leaves_one_trace_of_the_chosen_rank(folder: Path) -> None:
+    traces, profiler = folder / "traces", "actor_rollout_ref.actor.profiler"
+    run = train(
+        folder,
+        "profiled",
+        steps=3,
+        overrides={
+            "global_profiler.tool": "torch",
+            "global_profiler.steps": [2],
+            "global_profiler.save_path": str(traces),
+            f"{profiler}.enable": True,
+            f"{profiler}.ranks": [0],
+            f"{profiler}.tool_config.torch.contents": ["cpu", "shapes"],
+        },
+    )
+    (trace,) = traces.iterdir()
+    assert "step2_rank0" in trace.name
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    assert any("Input Dims" in event.get("args", {}) for event in events)
+    assert f"traces of step 2 are written to {traces}" in run.notes
 
 
 @compares

@@ -187,12 +187,40 @@ class Cleanup(Model):
     """Keep only the cluster of a failed job for clusterAfterSeconds. Defaults to false."""
 
 
+class Profile(Model):
+    """Traces of chosen steps by verl's own profiler: torch_npu's on NPUs, PyTorch's on CPUs.
+
+    Their files are in `<logPath>/<cluster>/profile`. A profiled step is slower, and the trace of one rank and step on
+    an NPU may have a gigabyte.
+    """
+
+    steps: Annotated[
+        list[Count], Field(min_length=1, max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ]
+    """Steps to trace. Each is traced in every attempt that trains it, until the folder has 16 GiB."""
+    ranks: Annotated[
+        list[NonNegative], Field(min_length=1, max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = [0]
+    """Ranks of the trainer to trace. Defaults to rank 0."""
+    level: Literal["Level0", "Level1", "Level2"] = "Level0"
+    """On NPUs: Level0 has operators and communication, Level1 also AscendCL and metrics of the AI cores, Level2 also
+    CANN's runtime and the AI CPUs. Defaults to Level0."""
+    details: Annotated[
+        list[Literal["Memory", "Shapes", "Stacks"]],
+        Field(max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = []
+    """What is recorded of each operator in addition to its times: memory, shapes of its inputs, Python stacks. Each
+    makes traces larger and steps slower."""
+
+
 class Observability(Model):
     """Records that outlive the pods."""
 
     log_path: Path | None = None
     """Folder on a volume. Step records, the driver's log and other files that explain how an attempt ended are mirrored
     to `<logPath>/<cluster>/attempt-<n>/`. Unset, nothing is mirrored."""
+    profile: Profile | None = None
+    """Steps of which traces are written to logPath. Unset, none."""
     trackers: Annotated[
         list[Literal["tensorboard", "wandb", "swanlab", "mlflow", "clearml", "trackio", "rl_insight"]],
         Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),

@@ -8,6 +8,7 @@ with unknown fields are rejected: an image and an operator that disagree must sa
 """
 
 from rljob_runtime.contract.codec import ContractError, quoted
+from rljob_runtime.contract.collection import COLLECT_SECONDS, Collection, NodeLogs
 from rljob_runtime.contract.command import (
     CheckpointFence,
     CheckpointLayout,
@@ -75,6 +76,7 @@ from rljob_runtime.contract.start import StartProgress, StartStage
 
 __all__ = [
     "CHECKPOINT_SCORE",
+    "COLLECT_SECONDS",
     "CONTRACT_VERSION",
     "DRAFTS_VARIABLE",
     "EXPORT_MANIFEST",
@@ -89,6 +91,7 @@ __all__ = [
     "CheckResult",
     "CheckpointFence",
     "CheckpointLayout",
+    "Collection",
     "CommandCheckpoint",
     "CommandConfig",
     "CommandMetric",
@@ -106,6 +109,7 @@ __all__ = [
     "LogRule",
     "MinimumVersion",
     "NodeFinding",
+    "NodeLogs",
     "NodeNeeds",
     "Optimizations",
     "Outcome",

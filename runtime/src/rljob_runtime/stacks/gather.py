@@ -92,6 +92,15 @@ def error_logs(run: str) -> list[Path]:
     return sorted(path for folder, job in folders for path in folder.glob(f"worker-*-{job}-*.err"))
 
 
+def is_running(run: str) -> bool:
+    """Return whether a process of the run `run` is alive on this node."""
+    for file in (root() / run).glob(f"*{SUFFIX}"):
+        with contextlib.suppress(OSError, ValueError):
+            if _living(file) is not None:
+                return True
+    return False
+
+
 def catches(pid: int) -> bool:
     """Return whether a process handles the signal."""
     mask = int(_status(pid).get("SigCgt", "0"), 16)

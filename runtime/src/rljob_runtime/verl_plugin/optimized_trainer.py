@@ -8,7 +8,15 @@ import ray
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from rljob_runtime import gc_freeze, training_attempt
-from rljob_runtime.verl_plugin import batch_balance, late_client, late_router, on_policy, ordered_loader, replica
+from rljob_runtime.verl_plugin import (
+    batch_balance,
+    late_client,
+    late_router,
+    on_policy,
+    ordered_loader,
+    profiling,
+    replica,
+)
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,6 +34,7 @@ class OptimizedTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no ty
 
     # Attributes of the base class, which has no types.
     global_steps: int
+    curr_step_profile: bool
     steps_per_epoch: int
     val_dataset: Any
     train_dataloader: Any
@@ -91,6 +100,19 @@ class OptimizedTrainer(PPOTrainerSync):  # type: ignore[misc] # verl ships no ty
             except ray.exceptions.GetTimeoutError:
                 self._run.note("the router did not answer a stop; requests that wait in it are not ended")
         self.checkpoint_manager.abort_replicas()
+
+    # Traces of steps; see profiling.py.
+
+    def _start_profiling(self) -> None:
+        if self.curr_step_profile and not profiling.may_trace(self.config, self._run, self.global_steps):
+            self.curr_step_profile = False
+        super()._start_profiling()
+
+    def _stop_profiling(self) -> None:
+        traced = self.curr_step_profile
+        super()._stop_profiling()
+        if traced:
+            profiling.tell(self.config, self._run)
 
     # Old log-probabilities: the update's own, where they are the same; see on_policy.py.
 

@@ -23,6 +23,7 @@ from rljob.core import start_message
 from rljob.core.attempts.sanitize import plausible
 from rljob.core.status import metric
 from rljob_runtime.contract import (
+    COLLECT_SECONDS,
     STALL_SECONDS,
     ContractError,
     Outcome,
@@ -37,7 +38,7 @@ from rljob_runtime.contract import (
 POLL_SECONDS = 0.3
 IMMEDIATE_SECONDS = 20.0
 """The launcher checks for an immediate stop every second and then only has to disconnect from Ray."""
-STALLED_SECONDS = IMMEDIATE_SECONDS + STALL_SECONDS
+STALLED_SECONDS = IMMEDIATE_SECONDS + STALL_SECONDS + COLLECT_SECONDS
 AT_ONCE = (StopMode.IMMEDIATE, StopMode.STALLED)
 IMPATIENT = 2
 """Number of interrupts after which not even the launcher's own immediate stop is waited for."""

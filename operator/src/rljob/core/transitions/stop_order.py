@@ -10,10 +10,10 @@ from rljob.core.attempts.stop_mode import Choice, choose_mode
 from rljob.core.context import Context
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob_runtime.contract import STALL_SECONDS, StopMode
+from rljob_runtime.contract import COLLECT_SECONDS, STALL_SECONDS, StopMode
 
-STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
-"""Time to dump the stacks, and for two polls of a head that answers slowly."""
+STALLED_GRACE_SECONDS = round(STALL_SECONDS + COLLECT_SECONDS) + 40
+"""Time to dump the stacks and to collect the nodes' logs, and for two polls of a head that answers slowly."""
 
 ENDED_GRACE_SECONDS = 10
 """Time for two polls of a head that must end its run at once."""

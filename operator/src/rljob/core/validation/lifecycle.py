@@ -18,6 +18,7 @@ from rljob.core.validation.violation import Check, Violation
 
 PERSISTENT = ("persistent_volume_claim", "host_path", "nfs")
 CHECKPOINT = "spec.checkpoint"
+LOG_PATH = "spec.observability.logPath"
 QUEUE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """The name of an object (a DNS subdomain, RFC 1123): the queue is one, and it becomes a label of the cluster."""
 _FAULTS = ", ".join(CLASSES)
@@ -45,7 +46,24 @@ def _checkpoint_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
 def _log_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
     """The launcher mirrors records from the head."""
     if spec.observability.log_path is not None:
-        yield from persistence_violations(spec, "spec.observability.logPath", spec.observability.log_path, fields.HEAD)
+        yield from persistence_violations(spec, LOG_PATH, spec.observability.log_path, fields.HEAD)
+
+
+def _profile_has_a_place(spec: RLJobSpec) -> Iterator[Violation]:
+    """Traces are written to the log volume, by ranks that exist, in steps that are trained."""
+    profile, field = spec.observability.profile, "spec.observability.profile"
+    if profile is None or spec.command is not None:
+        return
+    if spec.observability.log_path is None:
+        yield Violation(field, "requires observability.logPath, below which the traces are written; set it")
+    elif not list(_log_outlives_the_pods(spec)):
+        yield from persistence_violations(spec, LOG_PATH, spec.observability.log_path, fields.WORKERS)
+    if spec.total_steps is not None and (late := [step for step in profile.steps if step > spec.total_steps]):
+        yield Violation(f"{field}.steps", f"{late[0]} is more than trainer.steps {spec.total_steps}; lower it")
+    if beyond := [rank for rank in profile.ranks if rank >= spec.devices]:
+        yield Violation(
+            f"{field}.ranks", f"{beyond[0]} does not exist: {spec.devices} devices have ranks from 0; lower it"
+        )
 
 
 def persistence_violations(
@@ -194,6 +212,7 @@ def _leftovers_end_in_order(spec: RLJobSpec) -> Iterator[Violation]:
 CHECKS: tuple[Check, ...] = (
     _checkpoint_outlives_the_pods,
     _log_outlives_the_pods,
+    _profile_has_a_place,
     _restarts_have_a_checkpoint,
     _beginning_is_clear,
     _rules_can_match,

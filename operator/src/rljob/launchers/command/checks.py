@@ -167,6 +167,10 @@ def _figures_are_known(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(
             "spec.observability.trackers", "are those of verl; configure the command's in launcher.command.args"
         )
+    if spec.observability.profile is not None:
+        yield Violation(
+            "spec.observability.profile", "is verl's profiler; start the command's in launcher.command.args"
+        )
 
 
 def _misspelt_placeholders(spec: RLJobSpec) -> Iterator[Violation]:

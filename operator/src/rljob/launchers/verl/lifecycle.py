@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
+
+from rljob.api.lifecycle import Profile
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.rows import ACTOR, MEGATRON, PPO, OverrideRow, RowCondition, both
+from rljob.launchers.verl.rows import ACTOR, ALWAYS, ATLAS, MEGATRON, PPO, OverrideRow, RowCondition, both
+from rljob.render.accelerators import facts_of
+from rljob_runtime.contract import OverrideValue
 
 PPO_YAML = "trainer/config/ppo_trainer.yaml"
+PROFILED = RowCondition("observability.profile is set", lambda s: s.observability.profile is not None)
+CPUS = RowCondition("class cpu", lambda s: not facts_of(s).is_npu)
 BY_LAUNCHER = RowCondition("set by the launcher for each attempt", lambda _: True)
 """The launcher knows what was saved so far; the rows only reserve the keys."""
 
@@ -51,6 +59,46 @@ def _keep(spec: RLJobSpec) -> int | None:
     return spec.checkpoint.keep if spec.checkpoint else None
 
 
+DETAILS = {"Memory": "memory", "Shapes": "shapes", "Stacks": "stack"}
+"""verl's names (utils/profiler/config.py, NPUToolConfig and TorchProfilerToolConfig)."""
+
+
+def _profile_rows() -> Iterator[OverrideRow]:
+    """Yield the rows of the profiler. The launcher adds the folder.
+
+    Without `contents`, torch_npu's records nothing of the device. Its raw data is not analysed in the run: that takes
+    minutes, in which all devices wait.
+    """
+
+    def row(
+        key: str, source: str, value: Callable[[Profile, RLJobSpec], OverrideValue], when: RowCondition
+    ) -> OverrideRow:
+        def of(spec: RLJobSpec) -> OverrideValue:
+            profile = spec.observability.profile
+            return None if profile is None else value(profile, spec)
+
+        return OverrideRow(key, "observability.profile", source, of, both(when, PROFILED), own=False)
+
+    config = "utils/profiler/config.py"
+    tool = {True: "npu", False: "torch"}
+    yield row("global_profiler.tool", PPO_YAML, lambda _, s: tool[facts_of(s).is_npu], ALWAYS)
+    yield row("global_profiler.steps", PPO_YAML, lambda p, _: list(p.steps), ALWAYS)
+    for role, when in ((ACTOR, ALWAYS), ("critic", PPO)):
+        of_role = f"{role}.profiler"
+        yield row(f"{of_role}.enable", config, lambda *_: True, when)
+        yield row(f"{of_role}.ranks", config, lambda p, _: list(p.ranks), when)
+        for name, first, on in (("npu", "npu", ATLAS), ("torch", "cpu", CPUS)):
+            wanted = both(when, on)
+            contents = functools.partial(_contents, first)
+            yield row(f"{of_role}.tool_config.{name}.contents", config, contents, wanted)
+        yield row(f"{of_role}.tool_config.npu.level", config, lambda p, _: p.level.lower(), both(when, ATLAS))
+        yield row(f"{of_role}.tool_config.npu.analysis", config, lambda *_: False, both(when, ATLAS))
+
+
+def _contents(first: str, profile: Profile, _: RLJobSpec) -> OverrideValue:
+    return [first, *(DETAILS[name] for name in profile.details)]
+
+
 ROWS = (
     OverrideRow(
         "trainer.default_local_dir",
@@ -77,4 +125,5 @@ ROWS = (
         "utils/tracking.py",
         lambda s: ["console", *s.observability.trackers] if s.observability.trackers else None,
     ),
+    *_profile_rows(),
 )

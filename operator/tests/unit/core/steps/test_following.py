@@ -383,7 +383,7 @@ def test_without_steps_the_progress_deadline_ends_the_job(progress: Progress) ->
     assert late.reason == "ProgressDeadlineExceeded"
     assert str(late.message).endswith(
         "deadlines.progressSeconds 14400 passed; the stacks of its processes are saved, and it ends by "
-        "2026-01-01T16:01:00Z"
+        "2026-01-01T16:01:20Z"
     )
 
 

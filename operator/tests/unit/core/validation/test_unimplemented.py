@@ -123,6 +123,7 @@ SHARED = small_spec(
         "stopRules": [{"name": "a", "metric": "m", "condition": "Above", "threshold": "1"}],
         "restart": {"rules": [{"name": "a", "onLogPattern": "x", "action": "Fail"}]},
         "critic": {},
+        "observability": {"logPath": "/data/logs", "profile": {"steps": [2]}},
         "data": {"validation": ["/data/v.parquet"]},
     }
 )

@@ -256,6 +256,34 @@ def test_ppo_without_a_critic_section_trains_a_copy_of_the_model() -> None:
     assert (found["critic.model.path"], "critic.optim.lr" in found) == ("/data/model", False)
 
 
+PROFILE = {"steps": [5, 9], "ranks": [0, 3], "level": "Level1", "details": ["Memory", "Stacks"]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "tool", "config"),
+    [
+        (ATLAS, "npu", {"npu.contents": ["npu", "memory", "stack"], "npu.level": "level1", "npu.analysis": False}),
+        (small_spec(), "torch", {"torch.contents": ["cpu", "memory", "stack"]}),
+    ],
+)
+def test_a_profile_is_taken_by_the_platforms_profiler(spec: Json, tool: str, config: Json) -> None:
+    profiled = merged(spec, {"observability": {"logPath": "/data/logs", "profile": PROFILE}})
+    found = overrides(profiled, algorithm={"name": "PPO"})
+    expected = {"enable": True, "ranks": [0, 3]} | {f"tool_config.{name}": value for name, value in config.items()}
+    for role in (ACTOR, "critic"):
+        keys = {key: value for key, value in found.items() if key.startswith(f"{role}.profiler.")}
+        assert keys == {f"{role}.profiler.{name}": value for name, value in expected.items()}
+    assert (found["global_profiler.tool"], found["global_profiler.steps"]) == (tool, [5, 9])
+    assert not [key for key in overrides(profiled) if key.startswith("critic.")]
+    assert not [key for key in overrides(spec) if "profiler" in key]
+
+
+def test_an_override_of_the_profiler_is_the_users() -> None:
+    chosen = {"actor_rollout_ref.actor.profiler.tool_config.npu.analysis": True}
+    profiled = merged(ATLAS, {"observability": {"logPath": "/data/logs", "profile": PROFILE}})
+    assert overrides(profiled, verl={"overrides": chosen}).items() >= chosen.items()
+
+
 def test_an_evaluation_validates_and_trains_nothing() -> None:
     found = overrides(small_spec(), trainer={"mode": "Evaluate"})
     assert (found["trainer.val_only"], found["trainer.val_before_train"]) == (True, True)
