@@ -1,1 +1,1 @@
-"""The site: pages of docs/ and what they link to, built by MkDocs; translations; command blocks; comparison with peers."""
+"""The site of docs/: its pages, translations, command blocks, and the comparison with peers."""

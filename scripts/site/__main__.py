@@ -8,6 +8,7 @@ python -m scripts.site accept PAGE.zh.md ...  state that these pages agree with 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import subprocess
 import sys
@@ -28,7 +29,8 @@ def build() -> int:
     count = stage(BUILT / "pages")
     python = prepare(Interpreter(Path(sys.executable), platform.python_version()), LOCK, "site")
     command = [str(python), "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
-    code = subprocess.run(command, cwd=ROOT, check=False, timeout=BUILD_SECONDS).returncode
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # an advertisement of Material for its successor
+    code = subprocess.run(command, cwd=ROOT, check=False, timeout=BUILD_SECONDS, env=quiet).returncode
     if code:
         return code
     if foreign := foreign_resources(BUILT / "html"):

@@ -3,7 +3,7 @@
 Every fenced block in `sh` or `yaml` has a comment right above it:
 
     <!-- run: here -->               the commands run in a copy of the checkout, without a cluster
-    <!-- run: cluster -->            they run on the local cluster, in the order of the page (tests/e2e/test_documents.py)
+    <!-- run: cluster -->            they run on the local cluster, page by page (tests/e2e/test_documents.py)
     <!-- check: dry-run -->          the manifest, or the fields of a job, pass `rljob validate` and the API server
     <!-- skip: REASON -->            neither; REASON is one of `Reason`. Its commands are checked nevertheless
     <!-- tested: PATH -->            that test reads the block from the page

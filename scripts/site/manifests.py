@@ -1,7 +1,7 @@
 """Complete the manifests of YAML blocks, so that they can be validated as a reader would use them.
 
-A block with `apiVersion` is complete. Any other is a part of a job's spec, with or without `spec:` above it, and is laid
-over a small job of the repository as a job is laid over its recipes.
+A block with `apiVersion` is complete. Any other is a part of a job's spec, with or without `spec:` above it, and is
+laid over a small job of the repository as a job is laid over its recipes.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 import shlex
 import subprocess
@@ -26,6 +27,8 @@ SEPARATORS = frozenset({";", "&&", "||", "|", "&", "(", ")", ";;"})
 PREFIXES = frozenset({"sudo", "env", "time", "exec", "then", "do", "if", "while", "!"})
 TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?.*?\n.*?^\s*\1$", re.DOTALL | re.MULTILINE)
+COMMENT = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|(?:^|(?<=\s))#.*$""", re.MULTILINE)
+"""A comment, or quoted text, which has none."""
 RLJOB = ("rljob", ".venv/bin/rljob")
 CHART = "charts/rljob-operator"
 
@@ -38,7 +41,7 @@ def syntax_error(text: str) -> str:
 
 def commands(text: str) -> Iterator[list[str]]:
     """Return the simple commands of a text as words, those in substitutions included."""
-    text = HEREDOC.sub("", text).replace("\\\n", " ")
+    text = text.replace("\\\n", " ")
     while inner := SUBSTITUTION.search(text):
         yield from commands(inner[1])
         text = text.replace(inner[0], "SUBSTITUTED")
@@ -64,8 +67,8 @@ def _simple(words: list[str]) -> Iterator[list[str]]:
 
 
 def without_comments(text: str) -> str:
-    """Return a text without its comments, and without the rest of lines behind them."""
-    return re.sub(r"(?m)(?:^|(?<=\s))#.*$", "", text)
+    """Return a text without its here-documents and comments."""
+    return COMMENT.sub(lambda match: match[0] if match[0][0] in "'\"" else "", HEREDOC.sub("", text))
 
 
 def problems(text: str) -> list[str]:
@@ -105,7 +108,7 @@ def _helm(words: list[str]) -> Iterator[str]:
     yield from (f"{word} is no chart" for word in words if word.startswith("charts/") and not (ROOT / word).is_dir())
     if not any(word.endswith("rljob-operator") for word in words):
         return
-    for option, value in zip(words, words[1:], strict=False):
+    for option, value in itertools.pairwise(words):
         if option in {"--set", "--set-string"}:
             keys = [each.partition("=")[0] for each in value.split(",") if "=" in each]
             yield from (f"helm --set {key}: the chart has no such value" for key in keys if not _is_value(key))

@@ -1,7 +1,7 @@
 """Which Chinese pages are older than their English ones.
 
-A Chinese page `x.zh.md` belongs to `x.md`. Its first line names the content of the English page that it was written for,
-as a hash. After a change of the English page the house test fails until somebody has brought the Chinese page up to
+A Chinese page `x.zh.md` belongs to `x.md`. Its first line has the hash of the English page that it was written
+for. After a change of the English page the house test fails until somebody has brought the Chinese page up to
 date, or seen that the change does not affect it, and has recorded that with `python -m scripts.site accept`.
 """
 
