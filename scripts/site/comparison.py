@@ -18,8 +18,8 @@ What RLJob has beside other ways to run distributed training, read in their sour
 {releases}. They are more general than RLJob, and several of these are what RLJob runs on: KubeRay makes its pods, Kueue
 or Volcano queue them.
 
-**Y** has it, **P** in part or by another layer, **A** as alpha, **–** has not. Every Y of RLJob links to tests that prove
-it; a test of the repository checks that they exist. "On simulated nodes" means that nothing has run on an NPU yet
+**Y** has it, **P** in part or by another layer, **A** as alpha, **–** has not. Every Y of RLJob links to tests that
+prove it; a test of the repository checks that they exist. "On simulated nodes" means that nothing has run on an NPU yet
 (`rljob conformance`: `trains` would confirm it).
 """
 

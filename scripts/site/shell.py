@@ -135,14 +135,15 @@ def _is_value(key: str) -> bool:
 
 def options(program: Path, words: Sequence[str]) -> frozenset[str]:
     """Return the options that a command of kubectl or helm has, by its own help."""
-    verbs = [word for word in words if not word.startswith("-")][:2]
-    for count in (2, 1):
-        done = subprocess.run(
-            [program, *verbs[:count], "--help"], capture_output=True, text=True, check=False, timeout=30
-        )
-        if done.returncode == 0 and f"{program.name} {' '.join(verbs[:count])}" in done.stdout:
+    plain = [word for word in words if not word.startswith("-")]
+    shown = ""
+    # The command may stand behind options with values, and consist of two words.
+    for start, count in itertools.product(range(len(plain)), (2, 1)):
+        verbs = plain[start : start + count]
+        done = subprocess.run([program, *verbs, "--help"], capture_output=True, text=True, check=False, timeout=30)
+        if done.returncode == 0 and f"{program.name} {' '.join(verbs)}" in done.stdout:
+            shown = done.stdout
             break
-    shown = done.stdout
     if program.name == "kubectl":
         shown += subprocess.run([program, "options"], capture_output=True, text=True, check=True, timeout=30).stdout
     return frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", shown))

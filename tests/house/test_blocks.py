@@ -12,21 +12,26 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rljob.cli.main import main
 from scripts.site.blocks import Block, BlockError, Reason, Verdict, all_blocks, blocks
 from scripts.site.manifests import SHARED_RECIPES, manifests
-from scripts.site.pages import ROOT
-from scripts.site.shell import commands, problems
+from scripts.site.pages import ROOT, TRANSLATED
+from scripts.site.shell import commands, problems, without_comments
 
 BLOCKS = all_blocks()
 RUN_SECONDS = 120
 
 
+ENGLISH = [block for block in BLOCKS if not block.page.endswith(TRANSLATED)]
+"""Chinese pages have the same blocks."""
+
+
 def chosen(verdict: Verdict | None = None, language: str | None = None) -> list[object]:
     return [
         pytest.param(block, id=block.place)
-        for block in BLOCKS
+        for block in ENGLISH
         if verdict in (None, block.verdict) and language in (None, block.language)
     ]
 
@@ -78,6 +83,21 @@ def checkout(folder: Path) -> Path:
         if not entry.name.startswith("."):
             (place / entry.name).symlink_to(entry)
     return place
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if block.page.endswith(TRANSLATED)}))
+def test_a_chinese_page_has_the_blocks_of_the_english_one(page: str) -> None:
+    english = page.removesuffix(TRANSLATED) + ".md"
+    ours = [content(block) for block in BLOCKS if block.page == page]
+    assert ours == [content(block) for block in BLOCKS if block.page == english]
+
+
+def content(block: Block) -> tuple[object, ...]:
+    """Return what a block must have in both languages: everything but its comments."""
+    if block.language == "yaml":
+        return block.verdict, block.value, block.save, list(yaml.safe_load_all(block.text))
+    lines = [line.rstrip() for line in without_comments(block.text).splitlines() if line.strip()]
+    return block.verdict, block.value, block.save, lines
 
 
 def test_every_reason_is_used() -> None:
