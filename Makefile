@@ -48,6 +48,10 @@ generate: venv ## write the generated files: CRDs, quickstart, reference pages
 verify: venv ## fail when a generated file is stale
 	@$(PY) -m scripts.generate --check
 
+.PHONY: site
+site: venv ## build the documentation, English and Chinese, as a site in build/site/html
+	@$(PY) -m scripts.site
+
 .PHONY: chart
 chart: venv ## lint the chart and compare it with its golden manifests
 	@$(PY) -m scripts.test chart

@@ -28,6 +28,7 @@ from scripts.models_reference import models_page
 from scripts.permissions_reference import permissions_page
 from scripts.reference import metrics_page, rljob_page
 from scripts.scrape_names import scrape_config_text
+from scripts.site.comparison import comparison_page
 from scripts.upstream_conditions.page import upstream_conditions_page
 from scripts.upstream_rules import upstream_rules_page
 from scripts.verl_reference import recipe_flags_page, verl_keys_page
@@ -51,6 +52,7 @@ def generated_files() -> dict[Path, str]:
     """Return every generated file with its content."""
     reference = ROOT / "docs/reference"
     pages = {
+        ROOT / "docs/comparison.md": comparison_page(),
         reference / "rljob.md": rljob_page(),
         reference / "metrics.md": metrics_page(),
         reference / "memory.md": memory_page(),

@@ -110,6 +110,7 @@ FULL = (
         lane="programs",
     ),
     Stage("locks", "every lock file is up to date", ("scripts/lock", "--check"), 5, lane="programs"),
+    Stage("site", "build the site from docs/; its links", (PYTHON, "-m", "scripts.site"), 3, lane="programs"),
     # On the cluster, one after another.
     Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 10, after=("programs",)),
     Stage(

@@ -16,6 +16,8 @@ from rljob.cli.manifests import read_files
 from rljob.cli.quota import DIES_PER_CARD
 from rljob.render.accelerator_table import read_table
 from rljob.render.accelerators import BUILT_IN, SUPER_POD, built_in_document
+from scripts.site.blocks import Verdict
+from scripts.site.blocks import blocks as document_blocks
 from tests.chart.helm import CHART, ROOT, VALUES, Manifest, helm, pick, render
 
 GUIDE = ROOT / "docs/guides/queues.md"
@@ -26,8 +28,9 @@ MINIMAL = "queues.flavors.a3.class=atlas-a3,queues.teams.x.namespaces={x}"
 
 
 def blocks() -> list[Any]:
-    """Return the YAML blocks of the guide."""
-    return [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)]
+    """Return the YAML blocks of the guide that are complete: values, and a job."""
+    found = document_blocks(GUIDE.name, GUIDE.read_text())
+    return [yaml.safe_load(each.text) for each in found if each.language == "yaml" and each.verdict is Verdict.TESTED]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +70,7 @@ def test_the_guides_job_waits_in_a_queue_that_the_guide_makes(guide: list[Manife
 
 
 def test_the_guides_command_names_the_chart_and_its_file() -> None:
-    (command,) = re.findall(r"^    (helm .*)$", GUIDE.read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^(helm .*)$", GUIDE.read_text(), re.MULTILINE)
     words = command.split()
     assert (ROOT / words[3]).samefile(CHART)
     assert words[words.index("--values") + 1] == "queues.yaml"

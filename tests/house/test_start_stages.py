@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rljob.core.start_message import WORDS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md"
 
 
 def test_every_stage_has_its_row_in_the_order_of_a_start() -> None:

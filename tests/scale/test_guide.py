@@ -22,6 +22,7 @@ import pytest_asyncio
 import yaml
 
 from rljob.render import labels
+from scripts.site.blocks import Verdict, blocks
 from tests.chart import helm
 from tests.cluster import programs
 from tests.scale import shapes
@@ -64,16 +65,16 @@ class Guide:
 
 
 def read_guide(text: str) -> Guide:
-    """Parse the page: two blocks of YAML, the indented commands, and the output that it shows.
+    """Parse the page: the values, the job, the commands, and the output that it shows.
 
     The section on Volcano describes an alternative, which is not executed here.
     """
     text = text.partition("\n## Volcano")[0]
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    values, job = (block for language, block in blocks if language == "yaml")
-    (table,) = (block for language, block in blocks if not language)
+    tested = [block for block in blocks(PAGE.name, text) if block.verdict is Verdict.TESTED]
+    values, job = (block.text for block in tested if block.language == "yaml")
+    commands = tuple(line for block in tested if block.language == "sh" for line in block.text.splitlines())
+    (table,) = re.findall(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     plain = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    commands = tuple(re.findall(r"^    ((?:helm|kubectl|rljob) .*)$", plain, re.MULTILINE))
     return Guide(values, yaml.safe_load(job), commands, tuple(re.findall("`(kubectl [^`]+)`", plain)), table)
 
 

@@ -1,0 +1,62 @@
+"""Build the site into build/site/html. `make site` calls it.
+
+python -m scripts.site                        build, strictly: a link to a missing page or heading is an error
+python -m scripts.site translations           list the Chinese pages, and which are older than their English ones
+python -m scripts.site accept PAGE.zh.md ...  state that these pages agree with their English ones
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.compat import Interpreter, prepare
+from scripts.site import translations
+from scripts.site.check import foreign_resources
+from scripts.site.pages import ROOT, stage
+
+LOCK = ROOT / "requirements/docs.txt"
+BUILT = ROOT / "build/site"
+BUILD_SECONDS = 300
+
+
+def build() -> int:
+    """Build the site and return the exit code."""
+    count = stage(BUILT / "pages")
+    python = prepare(Interpreter(Path(sys.executable), platform.python_version()), LOCK, "site")
+    command = [str(python), "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # an advertisement of Material for its successor
+    code = subprocess.run(command, cwd=ROOT, check=False, timeout=BUILD_SECONDS, env=quiet).returncode
+    if code:
+        return code
+    if foreign := foreign_resources(BUILT / "html"):
+        print("pages load from elsewhere, so the site does not work offline:", *foreign, sep="\n  ")
+        return 1
+    print(f"{count} pages in {(BUILT / 'html').relative_to(ROOT)}")
+    return 0
+
+
+def main() -> int:
+    """Run the chosen command and return its exit code."""
+    parser = argparse.ArgumentParser(prog="scripts.site", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("translations", help="list the Chinese pages and which are stale")
+    accept = commands.add_parser("accept", help="state that Chinese pages agree with their English ones")
+    accept.add_argument("pages", nargs="+", type=Path)
+    chosen = parser.parse_args()
+    if chosen.command == "translations":
+        print(translations.table())
+        return 0
+    if chosen.command == "accept":
+        for page in chosen.pages:
+            translations.accept(page)
+        return 0
+    return build()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
