@@ -17,6 +17,9 @@ from rljob.api import forms
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
 from rljob.api.export import Export
+from rljob.api.group import API_VERSION as API_VERSION
+from rljob.api.group import GROUP as GROUP
+from rljob.api.group import VERSION as VERSION
 from rljob.api.launcher import (
     NO_DATA,
     NO_MODEL,
@@ -52,9 +55,6 @@ from rljob.api.training import (
     Verl,
 )
 
-GROUP = "rljob.dev"
-VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
 MAX_NAME_LENGTH = 40
 MANAGER = f"{GROUP}/operator"
 
