@@ -57,7 +57,7 @@ def main() -> None:
         first, last = statistics.fmean(rewards[:SHOWN]), statistics.fmean(rewards[-SHOWN:])
         print(f"{name}: {len(rewards)} steps, reward {first:.3f} -> {last:.3f}")
         for decision in record.status.get("resolved", {}).get("decisions", ()):
-            if decision["field"].startswith("optimizations."):
+            if decision["name"].startswith("optimizations."):
                 print(f"  {decision['field']}: {decision['value']}: {decision.get('reason', '')}")
     for stage in STAGES:
         medians = {name: seconds(record.lines, stage) for name, record in records.items()}
