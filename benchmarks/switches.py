@@ -1,4 +1,4 @@
-"""The quickstart with every optimization off, and with every one on Auto, one after the other on the local cluster.
+"""The quickstart with every optimization disabled, and with every one on Auto, one after the other on the local cluster.
 
 `make cluster-up install && python -m benchmarks.switches`, about 12 minutes; nothing else should run on the machine. It
 prints the rewards of both runs and the medians of a step's seconds, without the first step, which warms up.
@@ -15,10 +15,10 @@ from tests.e2e.recorded_run import Record, run_with_faults
 from tests.kube import Kube, wait_for
 
 NAMESPACE = "rljob-switches"
-OFF = dict.fromkeys(("skipOldLogProb", "batchBalance", "coreBinding", "gcFreeze"), "Off") | {
+OFF = dict.fromkeys(("skipOldLogProb", "batchBalance", "coreBinding", "gcFreeze"), "Disabled") | {
     "loadBalancer": "RequestCount"
 }
-ARMS: dict[str, dict[str, str]] = {"off": OFF, "auto": {}}
+ARMS: dict[str, dict[str, str]] = {"disabled": OFF, "auto": {}}
 STAGES = ("step", "gen", "reward", "old_log_prob", "adv", "update_actor", "update_weights")
 RUN_SECONDS = 1500.0
 REWARD = "critic/score/mean"
@@ -57,7 +57,7 @@ def main() -> None:
         first, last = statistics.fmean(rewards[:SHOWN]), statistics.fmean(rewards[-SHOWN:])
         print(f"{name}: {len(rewards)} steps, reward {first:.3f} -> {last:.3f}")
         for decision in record.status.get("resolved", {}).get("decisions", ()):
-            if decision["field"].startswith("optimizations."):
+            if decision["name"].startswith("optimizations."):
                 print(f"  {decision['field']}: {decision['value']}: {decision.get('reason', '')}")
     for stage in STAGES:
         medians = {name: seconds(record.lines, stage) for name, record in records.items()}

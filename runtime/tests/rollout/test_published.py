@@ -54,8 +54,8 @@ def test_gears_drop_at_the_published_thousands() -> None:
     assert adjacent[:3] == (5, 7, 12)
     # Published as 19. By the published curve no response ends between 17,000 and 21,000 steps, so it cannot be met.
     assert (adjacent[3], len(set(alive[17:22]))) == (17, 1)
-    # Published as 1, 2, 3 and 6. At 3,000 steps the curve has more responses than 128 ranks of 8 rows hold, and at 5,000
-    # steps fewer than 4 a rank, to which the rebalance can move them.
+    # Published as 1, 2, 3 and 6. At 3,000 steps the curve has more responses than 128 ranks of 8 rows hold, and at
+    # 5,000 steps fewer than 4 a rank, to which the rebalance can move them.
     assert two_stages == (1, 2, 4, 5)
     assert alive[3] > 128 * 8
     assert alive[5] <= 128 * 4
