@@ -32,6 +32,8 @@ class ExportedStep(StatusModel):
     """How far the export is."""
     automatic: bool = False
     """Whether spec.export.when asked for it, and not a request."""
+    saved_time: Time | None = None
+    """Time at which the checkpoint was saved, if the export was automatic."""
     target: Text
     """Where the export goes."""
     path: Text | None = None

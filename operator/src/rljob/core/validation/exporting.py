@@ -26,7 +26,8 @@ def export_violations(spec: RLJobSpec) -> Iterator[Violation]:
     yield from persistent_violations(spec, f"{EXPORT}.to.path", export.to.path)
     if checkpoint is not None and normal(export.to.path) == normal(checkpoint.path):
         yield Violation(
-            f"{EXPORT}.to.path", f"is checkpoint.path, whose folders have the same names; use {export.to.path}/export"
+            f"{EXPORT}.to.path",
+            f"is checkpoint.path, whose folders have the same names; use {normal(checkpoint.path)}/export",
         )
 
 
