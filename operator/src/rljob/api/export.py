@@ -20,8 +20,8 @@ class Hub(Model):
 
     repository: Annotated[str, Field(max_length=200, pattern=forms.HUB_REPOSITORY.pattern)]
     """Repository as owner/name. It is created if it does not exist."""
-    private: bool = True
-    """Whether a repository that the export creates is private. Defaults to true."""
+    visibility: Literal["Private", "Public"] = "Private"
+    """Who may read a repository that the export creates. Defaults to Private."""
     endpoint: Url | None = None
     """URL of the hub or of a mirror that accepts uploads. Defaults to the hub's own."""
     secret_ref: ObjectReference
