@@ -211,6 +211,14 @@ BAD = {
         "spec.export.to",
         "type HuggingFace: huggingFace requires type HuggingFace, and vice versa; set both or neither",
     ),
+    "an export to a claim with a path": Bad(
+        merged(
+            saved(),
+            exported({"type": "PVC", "path": "/data/models", "persistentVolumeClaim": {"claimName": "models"}}),
+        ),
+        "spec.export.to",
+        "type PVC: path requires type Path, and vice versa; set both or neither",
+    ),
     "an export to a repository without an owner": Bad(
         merged(
             saved(),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from rljob.api import forms
-from rljob.api.base import Count, Model, NonNegative, Path, Quantity
+from rljob.api.base import Count, Model, NonNegative, Path, Quantity, rule
 from rljob.api.pods import ObjectReference
 from rljob.api.sources import CodeClaim
 
@@ -44,12 +44,16 @@ class ExportTarget(Model):
 
     REPLACED_WHOLE: ClassVar[bool] = True
     MEMBERS_BY_TYPE: ClassVar[Mapping[str, str]] = {
-        "Path": "path",
         "PVC": "persistentVolumeClaim",
         "HuggingFace": "huggingFace",
         "ModelScope": "modelScope",
         "MLflow": "mlflow",
     }
+    CEL: ClassVar[tuple[JsonValue, ...]] = (
+        rule(
+            "(!has(self.type) || self.type == 'Path') == has(self.path)", "path goes with type Path, and only with it"
+        ),
+    )
 
     type: Literal["Path", "PVC", "HuggingFace", "ModelScope", "MLflow"] = "Path"
     """Kind of target, whose field is the only other one that is set. Path and PVC: each export is the folder

@@ -76,7 +76,7 @@ def _patch(job: Mapping[str, Any], asked: str, chosen: argparse.Namespace) -> st
 
 def _target(text: str, secret: str | None) -> dict[str, Any]:
     """Return spec.export.to as a merge patch, which removes the fields of other types."""
-    members: dict[str, Any] = dict.fromkeys(ExportTarget.MEMBERS_BY_TYPE.values())
+    members: dict[str, Any] = dict.fromkeys(("path", *ExportTarget.MEMBERS_BY_TYPE.values()))
     scheme, _, rest = text.partition(":")
     if text.startswith("/"):
         return members | {"type": "Path", "path": text}

@@ -21,6 +21,10 @@ def export_violations(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(EXPORT, "trainer.mode is Evaluate, which trains nothing to export; remove it")
     elif checkpoint is None:
         yield Violation(EXPORT, "requires spec.checkpoint, from which exports are made; set path and everySteps")
+    if (export.to.type == "Path") != (export.to.path is not None):
+        yield Violation(
+            f"{EXPORT}.to", f"type {export.to.type}: path requires type Path, and vice versa; set both or neither"
+        )
     if export.to.path is None:
         return
     yield from persistent_violations(spec, f"{EXPORT}.to.path", export.to.path)
