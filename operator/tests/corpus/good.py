@@ -154,6 +154,27 @@ GOOD = {
         {"restart": {"maxRestarts": 2, "rules": [{"name": "a", "onReason": "Stalled", "action": "Restart"}]}},
     ),
     "checkpoints of another job": saved({"from": {"job": "other"}}, hostPath={"path": "/mnt/shared"}),
+    "exports": merged(
+        saved(), {"export": {"when": "EveryCheckpoint", "to": {"path": "/data/models"}, "memory": "8Gi"}}
+    ),
+    "exports to a claim": merged(
+        saved(),
+        {"export": {"to": {"type": "PVC", "persistentVolumeClaim": {"claimName": "models", "subPath": "team"}}}},
+    ),
+    "exports to a hub": merged(
+        saved(),
+        {
+            "export": {
+                "when": "Best",
+                "to": {
+                    "type": "HuggingFace",
+                    "huggingFace": {
+                        "repository": "team/sums", "endpoint": "https://hub.example", "secretRef": {"name": "hub"},
+                    },
+                },
+            }
+        },
+    ),
     "patterns": {
         "restart": {
             "rules": [{"name": f"p{n}", "onLogPattern": text, "action": "Fail"} for n, text in enumerate(PATTERNS)]

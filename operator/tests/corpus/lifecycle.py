@@ -24,6 +24,11 @@ def super_pods(topology: Json, nodes: int) -> Json:
 PROFILE = "spec.observability.profile"
 PATTERN = "spec.restart.rules[0].onLogPattern"
 
+
+def exported(target: Json, **more: object) -> Json:
+    return {"export": {"to": target} | more}
+
+
 BAD = {
     "a checkpoint in the pod": Bad(
         {"checkpoint": {"path": "/ckpt", "everySteps": 5}},
@@ -209,5 +214,55 @@ BAD = {
         {"cleanup": {"keepOnFailure": True}},
         "spec.cleanup.keepOnFailure",
         "clusterAfterSeconds, which is 0; raise that",
+    ),
+    "an export without a checkpoint": Bad(
+        template(volume()) | exported({"path": "/data/models"}),
+        "spec.export",
+        "requires spec.checkpoint, from which exports are made; set path and everySteps",
+    ),
+    "an export of an evaluation": Bad(
+        merged(saved(), exported({"path": "/data/models"}), trainer(mode="Evaluate")),
+        "spec.export",
+        "trainer.mode is Evaluate, which trains nothing to export; remove it",
+    ),
+    "an export into the pod": Bad(
+        merged(saved(), exported({"path": "/models"})), "spec.export.to.path", "/models is on no volume"
+    ),
+    "an export over the checkpoints": Bad(
+        merged(saved(), exported({"path": "/data/checkpoints/"})),
+        "spec.export.to.path",
+        "is checkpoint.path, whose folders have the same names; use /data/checkpoints/export",
+    ),
+    "an export without its target": Bad(
+        merged(saved(), exported({"type": "HuggingFace"})),
+        "spec.export.to",
+        "type HuggingFace: huggingFace requires type HuggingFace, and vice versa; set both or neither",
+    ),
+    "an export to a claim with a path": Bad(
+        merged(
+            saved(),
+            exported({"type": "PVC", "path": "/data/models", "persistentVolumeClaim": {"claimName": "models"}}),
+        ),
+        "spec.export.to",
+        "type PVC: path requires type Path, and vice versa; set both or neither",
+    ),
+    "an export to a repository without an owner": Bad(
+        merged(
+            saved(),
+            exported({"type": "ModelScope", "modelScope": {"repository": "sums", "secretRef": {"name": "hub"}}}),
+        ),
+        "spec.export.to.modelScope.repository",
+        "must be owner and name of a repository of the hub, such as team/sums-7b",
+    ),
+    "an export to a server with a password": Bad(
+        merged(
+            saved(),
+            exported({"type": "MLflow", "mlflow": {"trackingUrl": "https://a:b@mlflow", "experiment": "sums"}}),
+        ),
+        "spec.export.to.mlflow.trackingUrl",
+        "contains no user or password (no '@')",
+    ),
+    "an export that is tried for ever": Bad(
+        merged(saved(), exported({"path": "/data/models"}, retries=21)), "spec.export.retries", "20"
     ),
 }

@@ -19,7 +19,9 @@ from builders import BUILT_IN_RECIPES, EXAMPLES, UID, validate
 from rljob.core.manifest_facts import identity
 from rljob.launchers import LAUNCHER
 from rljob.render import configmap
+from rljob.render.export import build_export
 from rljob.render.initializer import build_initializer, initializers
+from rljob.render.names import export_name
 from rljob.render.podgroup import NEWEST_FIELDS
 from rljob.render.ports import PortBlock
 from rljob.render.raycluster import build_token_secret
@@ -65,6 +67,11 @@ def render(manifest: dict[str, Any]) -> str:
         {"job.json": json.loads(config["data"][configmap.JOB_KEY])},
         *([json.loads(group)] if group is not None else []),
         json.loads(cluster),
+        *(
+            []
+            if spec.export is None
+            else [build_export(job, spec, spec.export, export_name(job, 10, "golden"), 10, None)]
+        ),
     ]
     return "---\n".join(yaml.dump(each, Dumper=_Plain, sort_keys=False, width=120) for each in documents)
 

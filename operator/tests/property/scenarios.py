@@ -16,6 +16,7 @@ from builders import group, saving, small_spec
 from property.operators import RESYNC_SECONDS
 from property.world import CODE, World
 
+from rljob.api.export_status import ExportState
 from rljob.api.status import ConditionType, State
 from rljob.cluster.kinds import EVENT, KINDS, POD_GROUP, RAY_CLUSTER
 from rljob.core.observed import Manifest
@@ -277,6 +278,16 @@ def tells_its_save(world: World) -> None:
     world.until(lambda w: w.status.checkpoint is not None and w.status.checkpoint.step == saved)
 
 
+def has_exported(world: World) -> None:
+    """Export its last checkpoint after it has succeeded."""
+
+    def ended(told: World) -> bool:
+        export = told.status.export
+        return export is not None and [entry.state for entry in export.steps] == [ExportState.SUCCEEDED]
+
+    world.until(ended)
+
+
 def sees_the_recipe_change(world: World) -> None:
     """Edit the recipe that the job is based on."""
     world.put_recipe({"trainer": {"learningRate": "1e-3"}})
@@ -365,6 +376,9 @@ SCENARIOS: dict[str, Scenario] = {
         (trains(3), sees_an_upgrade, trains(5), sees_a_downgrade, trains(5), tells_its_save, ends(0)),
         State.SUCCEEDED,
         SAVING,
+    ),
+    "export": Scenario(
+        (trains(3), *SUCCEEDS, has_exported), State.SUCCEEDED, SAVING | {"export": {"to": {"path": "/data/models"}}}
     ),
     "head death, by default": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, SAVING),
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from rljob.api import forms
-from rljob.api.base import Count, Model, NonNegative, Path, Quantity
+from rljob.api.base import Count, Model, NonNegative, Path, Quantity, rule
 from rljob.api.pods import ObjectReference
 from rljob.api.sources import CodeClaim
 
@@ -20,8 +20,8 @@ class Hub(Model):
 
     repository: Annotated[str, Field(max_length=200, pattern=forms.HUB_REPOSITORY.pattern)]
     """Repository as owner/name. It is created if it does not exist."""
-    private: bool = True
-    """Whether a repository that the export creates is private. Defaults to true."""
+    visibility: Literal["Private", "Public"] = "Private"
+    """Who may read a repository that the export creates. Defaults to Private."""
     endpoint: Url | None = None
     """URL of the hub or of a mirror that accepts uploads. Defaults to the hub's own."""
     secret_ref: ObjectReference
@@ -44,12 +44,16 @@ class ExportTarget(Model):
 
     REPLACED_WHOLE: ClassVar[bool] = True
     MEMBERS_BY_TYPE: ClassVar[Mapping[str, str]] = {
-        "Path": "path",
         "PVC": "persistentVolumeClaim",
         "HuggingFace": "huggingFace",
         "ModelScope": "modelScope",
         "MLflow": "mlflow",
     }
+    CEL: ClassVar[tuple[JsonValue, ...]] = (
+        rule(
+            "(!has(self.type) || self.type == 'Path') == has(self.path)", "path goes with type Path, and only with it"
+        ),
+    )
 
     type: Literal["Path", "PVC", "HuggingFace", "ModelScope", "MLflow"] = "Path"
     """Kind of target, whose field is the only other one that is set. Path and PVC: each export is the folder

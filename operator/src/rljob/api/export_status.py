@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rljob.api.base import ATOMIC, Long, NonNegative, ObjectName, Text, Time
+from rljob.api.base import ATOMIC, Long, NonNegative, ObjectName, Time
 from rljob.api.status_parts import StatusModel, Word
 
 
@@ -32,9 +32,11 @@ class ExportedStep(StatusModel):
     """How far the export is."""
     automatic: bool = False
     """Whether spec.export.when asked for it, and not a request."""
-    target: Text
+    saved_time: Time | None = None
+    """Time at which the checkpoint was saved, if the export was automatic."""
+    target: Annotated[str, Field(max_length=256)]
     """Where the export goes."""
-    path: Text | None = None
+    path: Annotated[str, Field(max_length=400)] | None = None
     """Where it is, once it succeeded."""
     digest: Annotated[str, Field(max_length=64)] | None = None
     """SHA-256 of its manifest, rljob-export.json, which has the SHA-256 of every file."""
@@ -57,7 +59,7 @@ class ExportedStep(StatusModel):
 class ExportStatus(StatusModel):
     """Exports of checkpoints."""
 
-    request: Text | None = None
+    request: Annotated[str, Field(max_length=256)] | None = None
     """Value of the annotation rljob.dev/export that was taken up last."""
     steps: Annotated[list[ExportedStep], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     """The last eight exports, the newest last."""

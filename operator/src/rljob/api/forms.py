@@ -54,7 +54,7 @@ REPOSITORY_URL = Form(
     "such as https://example.com/team/rewards.git; provide credentials with secretRef",
 )
 SERVER_URL = Form(
-    r"^https?://[^@\\s]+$",
+    r"^https?://[^@\s]+$",
     "must be a URL that starts with https:// or http:// and contains no user or password (no '@'), such as "
     "https://huggingface.co; provide credentials with secretRef",
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rljob.api.v1alpha1 import GROUP
-from rljob.cli import output, plan_arguments, usage
+from rljob.cli import export, output, plan_arguments, usage
 from rljob.cli.errors import UsageError
 from rljob.cli.render import STAND_IN_UID
 
@@ -85,6 +85,9 @@ def build_parser(version: str = "") -> Parser:
     _add_plan(commands)
     _add_looks(commands)
     _add_cluster_commands(commands)
+    export.add_arguments(
+        _command(commands, "export", "export a checkpoint of an RLJob", outputs=(output.TABLE, *output.DATA))
+    )
     _add_check_image(commands)
     _add_conformance(commands)
     return parser

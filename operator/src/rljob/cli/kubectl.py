@@ -1,7 +1,7 @@
 """Access to the cluster through kubectl, which supports every authentication method and which users of RLJobs have.
 
 All calls are read-only, except for what `rljob check-image`, `rljob conformance` and, if no other pod can read the
-records, `rljob report` create and delete again.
+records, `rljob report` create and delete again, and for the request of `rljob export`.
 """
 
 from __future__ import annotations

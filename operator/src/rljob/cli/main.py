@@ -28,6 +28,7 @@ from rljob.cli.describe import why
 from rljob.cli.diff import Changes, against_file, against_job
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import Explained, explain, explain_document, explain_page, read_path
+from rljob.cli.export import export
 from rljob.cli.frozen import frozen_snapshot, snapshot_name
 from rljob.cli.manifests import Files, JobManifest, read_files
 from rljob.cli.output import DATA, JSON, data_page
@@ -442,6 +443,7 @@ _COMMANDS = {
     "usage": _usage,
     "top": _top,
     "report": _report,
+    "export": export,
     "check-image": check_image,
     "conformance": _conformance,
     "run": _run,

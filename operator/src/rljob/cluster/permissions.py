@@ -115,7 +115,8 @@ PERMISSIONS = (
         "",
         "pods",
         ("get", "list", "watch", "delete"),
-        "watch only `rljob.dev/job,ray.io/node-type=head`; LIST by label to diagnose starts; DELETE with a grace of "
+        "watch only `rljob.dev/job,ray.io/node-type=head`; LIST by label to diagnose starts and to read how exports "
+        "ended; DELETE with a grace of "
         "one second where Ray never started",
         writes_only="delete: pods that are being deleted already, with the label `rljob.dev/job` and a RayCluster as "
         "their controller",
@@ -146,7 +147,7 @@ PERMISSIONS = (
         "batch",
         "jobs",
         ("get", "create"),
-        "initializers",
+        "initializers, exports",
         writes_only=f"Jobs {_NAMED}, whose pods get no token of a ServiceAccount",
         policy=CHILDREN,
     ),

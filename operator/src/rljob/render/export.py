@@ -89,7 +89,7 @@ def _request(job: JobIdentity, spec: RLJobSpec, target: ExportTarget, step: int)
         place=place,
         folder=CLAIM_FOLDER if target.persistent_volume_claim else target.path or "",
         repository=hub.repository if hub else "",
-        private=hub.private if hub else True,
+        private=hub is None or hub.visibility == "Private",
         address=(hub.endpoint if hub else server.tracking_url if server else None) or "",
         experiment=server.experiment if server else "",
         trust_remote_code=bool(spec.model.trust_remote_code),

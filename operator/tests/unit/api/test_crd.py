@@ -55,7 +55,7 @@ def of(kind: str) -> Any:  # noqa: ANN401 - a predicate
 @pytest.mark.parametrize("kind", CRDS)
 def test_a_crd_is_small(kind: str) -> None:
     """`kubectl apply` stores the manifest as compact JSON in an annotation, and annotations may hold 256 KiB."""
-    assert len(crd_text(CRDS[kind])) < 260_000
+    assert len(crd_text(CRDS[kind])) < 280_000
     assert len(json.dumps(CRDS[kind], separators=(",", ":")).encode()) < 200_000
 
 

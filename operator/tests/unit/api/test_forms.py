@@ -28,6 +28,8 @@ EXAMPLES = {
     forms.QUANTITY: ("12Gi", "8gi"),
     forms.VARIABLE_NAME: ("HF_HOME", "1A"),
     forms.REPOSITORY_URL: ("https://example.com/team/rewards.git", "ssh://git@example.com/x"),
+    forms.SERVER_URL: ("https://huggingface.co", "huggingface.co"),
+    forms.HUB_REPOSITORY: ("team/sums-7b", "sums-7b"),
     forms.COMMIT: ("0123456789" * 4, "main"),
     forms.HUB_REPOSITORY: ("Qwen/Qwen3-8B", "/data/model"),
     forms.HUB_REVISION: ("main", "-x"),

@@ -64,6 +64,7 @@ TREATMENT: Mapping[str, str | None] = {
     "optimizations": USED,
     "network": "all processes communicate over 127.0.0.1",
     "checkpoint": USED,
+    "export": "nothing is exported from a local run; convert its checkpoint with `python -m verl.model_merger merge`",
     "restart": "a local run is not restarted; run the same command again to resume from the last checkpoint",
     "stopRules": USED,
     "deadlines": USED,

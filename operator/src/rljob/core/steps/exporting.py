@@ -54,6 +54,7 @@ class Occasion:
     step: int
     automatic: bool
     request: str | None = None
+    saved_time: str | None = None
 
 
 def request_of(job: Manifest) -> str | None:
@@ -126,6 +127,7 @@ def _begin(context: Context, spec: RLJobSpec) -> Plan | None:
         name=name,
         state=ExportState.RUNNING,
         automatic=occasion.automatic,
+        saved_time=occasion.saved_time,
         target=target_text(export.to),
         reason=Reason.EXPORTING,
         started_time=times.to_text(context.now),
@@ -161,13 +163,16 @@ def _due(context: Context, export: Export) -> Occasion | None:
     if export.when == "Best":
         since = context.status.finished_time or ""
         return None if any(entry.started_time >= since for entry in done) else Occasion(BEST, automatic=True)
-    return None if any(entry.step == saved.step for entry in done) else Occasion(saved.step, automatic=True)
+    # After a restart the same step may be trained and saved again.
+    known = any((entry.step, entry.saved_time) == (saved.step, saved.saved_time) for entry in done)
+    return None if known else Occasion(saved.step, automatic=True, saved_time=saved.saved_time)
 
 
 def _name(context: Context, export: Export, occasion: Occasion, refusals: int) -> str:
     """Return the Job's name; each try after a refusal has another one, because refusals are remembered by name."""
-    saved = context.status.checkpoint.saved_time if occasion.automatic and context.status.checkpoint else ""
-    told = [canonical_json(export.to.model_dump(mode="json")), occasion.request or "", saved, refusals]
+    target = export.to.model_dump(mode="json")
+    before = sum(entry.step == occasion.step and entry.automatic for entry in exports.of(context.status).steps)
+    told = [target, occasion.request or before, refusals]
     return export_name(context.job, occasion.step, canonical_json(told))
 
 

@@ -22,12 +22,17 @@ def export_violations(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(EXPORT, "trainer.mode is Evaluate, which trains nothing to export; remove it")
     elif checkpoint is None:
         yield Violation(EXPORT, "requires spec.checkpoint, from which exports are made; set path and everySteps")
+    if (export.to.type == "Path") != (export.to.path is not None):
+        yield Violation(
+            f"{EXPORT}.to", f"type {export.to.type}: path requires type Path, and vice versa; set both or neither"
+        )
     if export.to.path is None:
         return
     yield from persistence_violations(spec, f"{EXPORT}.to.path", export.to.path, fields.WORKERS)
     if checkpoint is not None and normal(export.to.path) == normal(checkpoint.path):
         yield Violation(
-            f"{EXPORT}.to.path", f"is checkpoint.path, whose folders have the same names; use {export.to.path}/export"
+            f"{EXPORT}.to.path",
+            f"is checkpoint.path, whose folders have the same names; use {normal(checkpoint.path)}/export",
         )
 
 

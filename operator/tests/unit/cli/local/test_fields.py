@@ -10,6 +10,7 @@ from rljob.cli.local.fields import TREATMENT, treatment, without_effect
 from rljob.cli.local.translate import POD_PATHS
 
 NO_POD_PATHS = {
+    "export.to.path",
     "code.mountPath",
     *(
         f"{pod}.template.{containers}[].{field}"

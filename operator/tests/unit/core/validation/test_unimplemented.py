@@ -52,6 +52,7 @@ READ_BY_THE_OPERATOR = {
     "restart.rules[].onFault": "core.attempts.classify",
     "restart.rules[].action": "core.attempts.classify",
     "deadlines": "core.context.deadlines",
+    "export": "core.steps.exporting",
     "cleanup.clusterAfterSeconds": "core.steps.finishing",
     "cleanup.jobAfterSeconds": "core.steps.finishing",
     "cleanup.keepOnFailure": "core.steps.finishing",

@@ -1,0 +1,100 @@
+"""An export of a real checkpoint generates, token by token, what the rollout generated with the same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.contract import EXPORT_MANIFEST, ExportPlace, ExportRequest
+from runtime.tests.upstream.test_real_training import train
+
+STEPS = 2
+SPREAD = 0.4
+"""Weights so large that mostly one token is far ahead of the others."""
+SURE = 0.5
+"""Distance of the first two logits, of about ten, from which rounding to bfloat16 in other kernels cannot decide."""
+COMPARED_MIN = 60
+"""Of the 512 tokens. In a row, all tokens before the first one that is not sure are compared."""
+
+GENERATE = """
+import json, sys, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder, sure, prompts = sys.argv[1], float(sys.argv[2]), json.loads(sys.stdin.read())
+tokens = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+said = []
+for prompt in prompts:
+    text = tokens.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
+    ids = tokens(text, return_tensors="pt", add_special_tokens=False).input_ids
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False,
+                         output_logits=True, return_dict_in_generate=True)
+    best = [logits[0].float().topk(2).values for logits in out.logits]
+    count = next((place for place, (one, two) in enumerate(best) if one - two < sure), len(best))
+    made = out.sequences[0, ids.shape[1]:][:count]
+    said.append({"tokens": count, "text": tokens.decode(made, skip_special_tokens=True)})
+print(json.dumps(said))
+"""
+
+
+def validated(folder: Path) -> list[dict[str, Any]]:
+    """Return what the rollout generated in the validation after the last step."""
+    return [json.loads(line) for line in (folder / f"{STEPS}.jsonl").read_text().splitlines()]
+
+
+def test_the_export_generates_what_the_rollout_generated(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    overrides = {
+        "actor_rollout_ref.actor.optim.lr": 2e-2,  # so that the model generates something else than at the start
+        "trainer.test_freq": STEPS,
+        "trainer.save_freq": STEPS,
+        "trainer.validation_data_dir": str(told),
+        "actor_rollout_ref.rollout.val_kwargs.do_sample": False,
+        "actor_rollout_ref.rollout.val_kwargs.temperature": 0,
+    }
+    run = train(tmp_path, "run", steps=STEPS, spread=SPREAD, devices=2, overrides=overrides)
+    made = run.folder / "checkpoints" / f"global_step_{STEPS}"
+    assert sorted(file.name for file in made.glob("actor/model_*.pt")) == [
+        f"model_world_size_2_rank_{rank}.pt" for rank in range(2)
+    ]
+    request = ExportRequest(
+        "tests", "run", "run", str(made.parent), 0, ExportPlace.FOLDER, folder=str(tmp_path / "models")
+    )
+    words = [sys.executable, "-m", "rljob_runtime", "export", request.to_json().decode()]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    place = tmp_path / "models" / f"global_step_{STEPS}"
+    assert json.loads((place / EXPORT_MANIFEST).read_text())["step"] == STEPS
+    rows = validated(told)
+    assert len({row["output"] for row in rows}) > 1
+    answers = generated(place, rows)
+    assert sum(answer["tokens"] for answer in answers) >= COMPARED_MIN
+    assert [answer["text"] for answer in answers if not agrees(answer, rows)] == []
+    # The comparison tells these weights from those at the start.
+    assert any(not agrees(answer, rows) for answer in generated(tmp_path / "model", rows))
+
+
+def generated(model: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what transformers generates greedily, up to the first token that is not sure."""
+    done = subprocess.run(
+        [sys.executable, "-c", GENERATE, str(model), str(SURE)],
+        input=json.dumps([row["input"] for row in rows]),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    answers = json.loads(done.stdout.splitlines()[-1])
+    return [answer | {"row": number} for number, answer in enumerate(answers)]
+
+
+def agrees(answer: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
+    """Report whether the rollout generated the same tokens.
+
+    A byte that waits for the next one of its character is shown in another way at the end of a text.
+    """
+    return bool(rows[answer["row"]]["output"].startswith(answer["text"].rstrip("\ufffd")))
