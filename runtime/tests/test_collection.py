@@ -29,24 +29,8 @@ from rljob_runtime.contract import (
 from rljob_runtime.outcomes import FENCED, MESSAGE_LIMIT
 from rljob_runtime.spool import Spool
 from runtime.tests.conftest import MakeJob
-from runtime.tests.fake_ascend import A2
+from runtime.tests.fake_ascend import A2, ASCEND_FD
 
-ASCEND_FD = """#!/bin/sh
-# As ascend-fd 7.3: parse writes files into an empty folder, diag reads one folder per node and writes one report.
-[ "$2" = -i ] && [ "$4" = -o ] || exit 0
-case "$1" in
-parse)
-    [ -z "$(ls -A "$5")" ] || exit 0
-    grep -rhos 'ERROR.*' "$3/process_log" > "$5/plog-parser-1-1.log"
-    echo '{}' > "$5/ascend-kg-parser.json" ;;
-diag)
-    mkdir -p "$5/fault_diag_result"
-    worker=$(cd "$3" && grep -ls HCCL */plog-parser-1-1.log | head -1)
-    printf '{"Root_Cluster": {}, "Knowledge_Graph": {"analyze_success": true, "fault": [
-        {"code": "AISW_CANN_HCCL_017", "cause_zh": "socket timeout", "fault_source": ["%s device-0"]}]}}' \
-        "${worker%%/*}" > "$5/fault_diag_result/diag_report.json" ;;
-esac
-"""
 FAULT = {
     "code": "AISW_CANN_HCCL_017",
     "cause_zh": "socket建立连接失败",
@@ -277,7 +261,7 @@ def test_a_job_without_a_log_volume_is_told_what_to_set(
     spool: Spool, job: JobConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "job.json").write_bytes(dataclasses.replace(job, log_path=None).to_json())
-    environ = {PodVariable.CONFIG: str(tmp_path / "job.json"), PodVariable.SPOOL: str(spool.root)}
+    environ: dict[str, str] = {PodVariable.CONFIG: str(tmp_path / "job.json"), PodVariable.SPOOL: str(spool.root)}
     assert command.run(environ, spool.root, 5.0, live=True) == 1
     assert "set observability.logPath" in capsys.readouterr().err
 
