@@ -119,7 +119,7 @@ def volume(tmp_path: Path) -> Path:
 
 
 def request(volume: Path, **changes: object) -> Request:
-    made = Request("run", str(volume), "token", time.time() - 10, 20.0, 1 << 20, settle=False)
+    made = Request("run", str(volume), "token", time.time() - 10, 60.0, 1 << 20, settle=False)
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type] # names are those of the class
 
 
@@ -170,7 +170,7 @@ def test_devices_logs_are_exported_only_while_the_run_continues(volume: Path, po
 def test_ascend_fd_diagnoses_the_logs_of_all_nodes(volume: Path, pod: Path) -> None:
     program(pod, "ascend-fd", ASCEND_FD)
     assert node.collect(request(volume)).notes == ()
-    told, problem = diagnosis.diagnose(volume / PARSED, volume / "diagnosis", 10.0)
+    told, problem = diagnosis.diagnose(volume / PARSED, volume / "diagnosis", 60.0)
     assert (told, problem) == ("AISW_CANN_HCCL_017 (socket timeout) at npu-1 device-0", "")
 
 
@@ -185,7 +185,7 @@ def test_ascend_fd_diagnoses_the_logs_of_all_nodes(volume: Path, pod: Path) -> N
 )
 def test_a_failing_ascend_fd_is_a_note(volume: Path, pod: Path, text: str, problem: str) -> None:
     program(pod, "ascend-fd", f"#!/bin/sh\n{text}\n")
-    told, seen = diagnosis.diagnose(volume / PARSED, volume / "diagnosis", 1.0)
+    told, seen = diagnosis.diagnose(volume / PARSED, volume / "diagnosis", 1.0 if "sleep" in text else 60.0)
     assert told == ""
     assert problem in seen
 
@@ -239,7 +239,7 @@ def test_the_logs_of_all_nodes_are_collected(
 
     monkeypatch.setattr(command, "_connect", lambda: (True, False))
     monkeypatch.setattr(ray_cluster, "on_device_nodes", on_device_nodes)
-    done = command.collect(job, spool, 20.0, live=False)
+    done = command.collect(job, spool, 120.0, live=False)
     folder = tmp_path / "volume/sums-uid01-1/attempt-1"
     assert done.folder == str(folder)
     assert {logs.node for logs in done.nodes} <= {"npu-1", "npu-2", "npu-2-2"}
@@ -252,7 +252,7 @@ def test_the_logs_of_all_nodes_are_collected(
 @pytest.mark.usefixtures("pod")
 def test_without_ray_the_heads_own_logs_are_kept(job: JobConfig, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_connect", lambda: (False, False))
-    done = command.collect(job, spool, 10.0, live=False)
+    done = command.collect(job, spool, 60.0, live=False)
     assert done.files == 2
     assert "Ray accepted no connection" in done.notes[0]
 
