@@ -25,7 +25,7 @@ test: venv ## all that decides whether a change may land
 	@$(PY) -m scripts.test
 
 .PHONY: compat
-compat: venv ## the unit tests of the runtime on each Python from 3.11 to 3.13 that is present
+compat: venv ## test beside other releases of Python, Kubernetes, KubeRay and Helm, and the locks of arm64 (half an hour)
 	@$(PY) -m scripts.compat
 
 .PHONY: acceptance

@@ -24,6 +24,22 @@ fi
 echo "${0##*/}: no such option or device: $*" >&2
 exit 1
 """
+ASCEND_FD = """#!/bin/sh
+# As ascend-fd 7.3: parse writes files into an empty folder, diag reads one folder per node and writes one report.
+[ "$2" = -i ] && [ "$4" = -o ] || exit 0
+case "$1" in
+parse)
+    [ -z "$(ls -A "$5")" ] || exit 0
+    grep -rhos 'ERROR.*' "$3/process_log" > "$5/plog-parser-1-1.log"
+    echo '{}' > "$5/ascend-kg-parser.json" ;;
+diag)
+    mkdir -p "$5/fault_diag_result"
+    worker=$(cd "$3" && grep -ls HCCL */plog-parser-1-1.log | head -1)
+    printf '{"Root_Cluster": {}, "Knowledge_Graph": {"analyze_success": true, "fault": [
+        {"code": "AISW_CANN_HCCL_017", "cause_zh": "socket timeout", "fault_source": ["%s device-0"]}]}}' \
+        "${worker%%/*}" > "$5/fault_diag_result/diag_report.json" ;;
+esac
+"""
 A2_BUSES = ("c1", "01", "c2", "02", "81", "41", "82", "42")
 
 

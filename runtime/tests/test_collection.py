@@ -29,24 +29,8 @@ from rljob_runtime.contract import (
 from rljob_runtime.outcomes import FENCED, MESSAGE_LIMIT
 from rljob_runtime.spool import Spool
 from runtime.tests.conftest import MakeJob
-from runtime.tests.fake_ascend import A2
+from runtime.tests.fake_ascend import A2, ASCEND_FD
 
-ASCEND_FD = """#!/bin/sh
-# As ascend-fd 7.3: parse writes files into an empty folder, diag reads one folder per node and writes one report.
-[ "$2" = -i ] && [ "$4" = -o ] || exit 0
-case "$1" in
-parse)
-    [ -z "$(ls -A "$5")" ] || exit 0
-    grep -rhos 'ERROR.*' "$3/process_log" > "$5/plog-parser-1-1.log"
-    echo '{}' > "$5/ascend-kg-parser.json" ;;
-diag)
-    mkdir -p "$5/fault_diag_result"
-    worker=$(cd "$3" && grep -ls HCCL */plog-parser-1-1.log | head -1)
-    printf '{"Root_Cluster": {}, "Knowledge_Graph": {"analyze_success": true, "fault": [
-        {"code": "AISW_CANN_HCCL_017", "cause_zh": "socket timeout", "fault_source": ["%s device-0"]}]}}' \
-        "${worker%%/*}" > "$5/fault_diag_result/diag_report.json" ;;
-esac
-"""
 FAULT = {
     "code": "AISW_CANN_HCCL_017",
     "cause_zh": "socket建立连接失败",
@@ -135,7 +119,7 @@ def volume(tmp_path: Path) -> Path:
 
 
 def request(volume: Path, **changes: object) -> Request:
-    made = Request("run", str(volume), "token", time.time() - 10, 20.0, 1 << 20, settle=False)
+    made = Request("run", str(volume), "token", time.time() - 10, 60.0, 1 << 20, settle=False)
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type] # names are those of the class
 
 
@@ -186,7 +170,7 @@ def test_devices_logs_are_exported_only_while_the_run_continues(volume: Path, po
 def test_ascend_fd_diagnoses_the_logs_of_all_nodes(volume: Path, pod: Path) -> None:
     program(pod, "ascend-fd", ASCEND_FD)
     assert node.collect(request(volume)).notes == ()
-    told, problem = diagnosis.diagnose(volume / PARSED, volume / "diagnosis", 10.0)
+    told, problem = diagnosis.diagnose(volume / PARSED, volume / "diagnosis", 60.0)
     assert (told, problem) == ("AISW_CANN_HCCL_017 (socket timeout) at npu-1 device-0", "")
 
 
@@ -201,7 +185,7 @@ def test_ascend_fd_diagnoses_the_logs_of_all_nodes(volume: Path, pod: Path) -> N
 )
 def test_a_failing_ascend_fd_is_a_note(volume: Path, pod: Path, text: str, problem: str) -> None:
     program(pod, "ascend-fd", f"#!/bin/sh\n{text}\n")
-    told, seen = diagnosis.diagnose(volume / PARSED, volume / "diagnosis", 1.0)
+    told, seen = diagnosis.diagnose(volume / PARSED, volume / "diagnosis", 1.0 if "sleep" in text else 60.0)
     assert told == ""
     assert problem in seen
 
@@ -255,7 +239,7 @@ def test_the_logs_of_all_nodes_are_collected(
 
     monkeypatch.setattr(command, "_connect", lambda: (True, False))
     monkeypatch.setattr(ray_cluster, "on_device_nodes", on_device_nodes)
-    done = command.collect(job, spool, 20.0, live=False)
+    done = command.collect(job, spool, 120.0, live=False)
     folder = tmp_path / "volume/sums-uid01-1/attempt-1"
     assert done.folder == str(folder)
     assert {logs.node for logs in done.nodes} <= {"npu-1", "npu-2", "npu-2-2"}
@@ -268,7 +252,7 @@ def test_the_logs_of_all_nodes_are_collected(
 @pytest.mark.usefixtures("pod")
 def test_without_ray_the_heads_own_logs_are_kept(job: JobConfig, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_connect", lambda: (False, False))
-    done = command.collect(job, spool, 10.0, live=False)
+    done = command.collect(job, spool, 60.0, live=False)
     assert done.files == 2
     assert "Ray accepted no connection" in done.notes[0]
 
@@ -277,7 +261,7 @@ def test_a_job_without_a_log_volume_is_told_what_to_set(
     spool: Spool, job: JobConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "job.json").write_bytes(dataclasses.replace(job, log_path=None).to_json())
-    environ = {PodVariable.CONFIG: str(tmp_path / "job.json"), PodVariable.SPOOL: str(spool.root)}
+    environ: dict[str, str] = {PodVariable.CONFIG: str(tmp_path / "job.json"), PodVariable.SPOOL: str(spool.root)}
     assert command.run(environ, spool.root, 5.0, live=True) == 1
     assert "set observability.logPath" in capsys.readouterr().err
 

@@ -44,19 +44,23 @@ class Program:
     on_request: bool = False
 
 
-_KUBE_VERSION = (
-    "k8s.io/component-base/version.gitVersion=v1.36.2",
-    "k8s.io/component-base/version.gitMajor=1",
-    "k8s.io/component-base/version.gitMinor=36",
-    "k8s.io/component-base/version.gitTreeState=clean",
-    "k8s.io/client-go/pkg/version.gitVersion=v1.36.2",
-)
+def _kube_version(minor: int, patch: int) -> tuple[str, ...]:
+    """Return the variables without which the programs call themselves v0.0.0 (kubernetes/kubernetes#79384)."""
+    component = "k8s.io/component-base/version"
+    return (
+        f"{component}.gitVersion=v1.{minor}.{patch}",
+        f"{component}.gitMajor=1",
+        f"{component}.gitMinor={minor}",
+        f"{component}.gitTreeState=clean",
+        f"k8s.io/client-go/pkg/version.gitVersion=v1.{minor}.{patch}",
+    )
+
 
 PROGRAM_TABLE = (
     Program(
         "kube",
         ("kube",),
-        variables=_KUBE_VERSION,
+        variables=_kube_version(36, 2),
         aliases=(
             "kube-apiserver",
             "kube-controller-manager",
@@ -84,6 +88,36 @@ PROGRAM_TABLE = (
         ),
     ),
     Program("helm", ("helm",), tools=True, variables=("helm.sh/helm/v4/internal/version.version=v4.2.4",)),
+    # The older releases that `make compat` runs.
+    Program(
+        "kube-1.34",
+        ("kube",),
+        variables=_kube_version(34, 4),
+        aliases=("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+        on_request=True,
+    ),
+    Program(
+        "kuberay-1.5",
+        ("ray-operator",),
+        tools=True,
+        shared=(("github.com/ray-project/kuberay/ray-operator", "config/crd/bases"),),
+        on_request=True,
+    ),
+    Program(
+        "helm3",
+        ("helm",),
+        tools=True,
+        # As in its Makefile: without the release of Kubernetes, it takes the chart's cluster for one of 1.20.
+        variables=(
+            "helm.sh/helm/v3/internal/version.version=v3.21.4",
+            *(
+                f"helm.sh/helm/v3/pkg/{package}.k8sVersion{part}"
+                for package in ("chartutil", "lint/rules")
+                for part in ("Major=1", "Minor=36")
+            ),
+        ),
+        on_request=True,
+    ),
     Program("pause", ("pause",)),
     Program("fakenpu", ("fakenpu",)),
     Program("storage", ("storage",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_tests_see_only_the_code_that_is_passed(
     test = tmp_path / "test_probe.py"
     test.write_text("import compat_probe\ndef test_it(): assert compat_probe.value == 1\n")
     words = [str(test), "-c", "/dev/null", "--rootdir", str(tmp_path)]
-    ended = compat.run_tests(Path(sys.executable), tmp_path / "code", tmp_path / "log", words)
+    ended = compat.run_tests(Path(sys.executable), tmp_path / "log", words, tmp_path / "code")
     assert ended[0] is passed
     assert note in ended[1]
     # The end of a log is shown only when something failed.
@@ -90,8 +91,29 @@ def test_the_exit_code_is_that_of_the_present_interpreters(verdicts: tuple[Verdi
 
 
 def test_the_table_names_absent_interpreters() -> None:
-    results = [Result("3.11", Verdict.PASSED, PRESENT, "9 passed in 1 s"), Result("3.12", Verdict.ABSENT)]
-    assert compat.page(results).splitlines()[1:] == [
-        "3.11    passed  3.11.7 /opt/python                 9 passed in 1 s",
-        "3.12    absent  neither on PATH nor among pyenv's",
+    results = [
+        Result("Python 3.11: cli", Verdict.PASSED, "3.11.7 /opt/python", "9 passed in 1 s"),
+        Result("Python 3.12: cli", Verdict.ABSENT, "neither on PATH nor among pyenv's"),
     ]
+    assert compat.page(results).splitlines()[1:] == [
+        "Python 3.11: cli  passed  3.11.7 /opt/python                 9 passed in 1 s",
+        "Python 3.12: cli  absent  neither on PATH nor among pyenv's",
+    ]
+
+
+def test_a_lock_without_a_wheel_for_arm64_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, ...]] = []
+
+    def uv(*words: str) -> subprocess.CompletedProcess[str]:
+        calls.append(words)
+        if "1.0" not in Path(words[-1]).read_text():
+            raise subprocess.CalledProcessError(1, words, stderr="b==2.0 has no usable wheels")
+        return subprocess.CompletedProcess(words, 0, "", "Would install 1 package")
+
+    monkeypatch.setattr(compat, "_uv", uv)
+    (tmp_path / "good.txt").write_text("a==1.0 \\\n")
+    (tmp_path / "bad.txt").write_text("antlr4-python3-runtime==4.9.3\nb==2.0\n")
+    good, bad = compat.arm64({"good.txt": "aarch64-linux", "bad.txt": "aarch64-linux"}, tmp_path)
+    assert (good.verdict, good.note) == (Verdict.PASSED, "1 package")
+    assert (bad.verdict, bad.note) == (Verdict.FAILED, "b==2.0 has no usable wheels")
+    assert [word for word, before in zip(calls[1][1:], calls[1], strict=False) if before == "--only-binary"] == ["b"]

@@ -36,7 +36,6 @@ from tests.scale.objects import NAMESPACE
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "build" / "scale"
 KEPT_LOG_LINES = 2000
-PROGRAMS = ("etcd", "kube", "kuberay", "kwok")
 POD_NETWORKS = range(64, 128)
 """127.<n>.0.0/16, one per plane on this machine: with equal addresses, heads of two planes would answer each other's
 operators. All of it belongs to the loopback device: its listeners are reachable only from this machine."""
@@ -80,6 +79,18 @@ AUDIT_POLICY = {
 }
 
 
+@dataclass(frozen=True)
+class Releases:
+    """Which programs of tests/cluster/programs the control plane is made of."""
+
+    kube: str = "kube"
+    kuberay: str = "kuberay"
+
+
+PINNED = Releases()
+"""Those of the local cluster."""
+
+
 class PlaneError(AssertionError):
     """A component of the control plane is not running. The message contains the end of its log."""
 
@@ -93,6 +104,7 @@ class Plane:
     etcd_port: int
     network: socket.socket
     """Bound in the pod network while this plane uses it."""
+    releases: Releases = PINNED
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     metrics_ports: dict[str, int] = field(default_factory=dict)
     operator_starts: int = 0
@@ -202,7 +214,7 @@ class Plane:
         self.metrics_ports[KUBERAY], probe = free_port(), free_port()
         self.start(
             KUBERAY,
-            *(programs.binary("kuberay", "ray-operator"), "--enable-leader-election=false"),
+            *(programs.binary(self.releases.kuberay, "ray-operator"), "--enable-leader-election=false"),
             *("--metrics-addr", f"127.0.0.1:{self.metrics_ports[KUBERAY]}"),
             *("--health-probe-bind-address", f"127.0.0.1:{probe}"),
         )
@@ -223,11 +235,11 @@ class Plane:
 
 
 @contextlib.asynccontextmanager
-async def control_plane() -> AsyncIterator[Plane]:
+async def control_plane(releases: Releases = PINNED) -> AsyncIterator[Plane]:
     """Start etcd, the API server, the garbage collector, the scheduler and KWOK; end all of them afterwards."""
-    programs.build(PROGRAMS)
+    programs.build(("etcd", "kwok", releases.kube, releases.kuberay))
     folder = Path(tempfile.mkdtemp(prefix="rljob-scale-"))
-    plane = Plane(State(folder, folder / "run"), free_port(), free_port(), take_network())
+    plane = Plane(State(folder, folder / "run"), free_port(), free_port(), take_network(), releases)
     try:
         _write_files(plane)
         await _start_etcd(plane)
@@ -243,12 +255,13 @@ async def control_plane() -> AsyncIterator[Plane]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def install(client: Client) -> None:
+async def install(client: Client, releases: Releases = PINNED) -> None:
     """Create the namespace, the rights of both operators, and the CRDs of KubeRay and of this checkout."""
     await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     await client.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _rights())
     names: list[str] = []
-    for path in [*(programs.entry("kuberay") / "config/crd/bases").glob("*.yaml"), *(ROOT / "crds").glob("*.yaml")]:
+    kuberay = programs.entry(releases.kuberay) / "config/crd/bases"
+    for path in [*kuberay.glob("*.yaml"), *(ROOT / "crds").glob("*.yaml")]:
         for crd in yaml.load_all(path.read_text(), yaml.CSafeLoader):
             names.append(crd["metadata"]["name"])
             await client.ask("POST", CRDS, crd)
@@ -325,7 +338,7 @@ async def _start_api_server(plane: Plane) -> None:
     keys = plane.state.pki
     plane.start(
         "apiserver",
-        *(programs.entry("kube") / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{plane.etcd_port}"),
+        *(programs.entry(plane.releases.kube) / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{plane.etcd_port}"),
         *("--bind-address=127.0.0.1", f"--secure-port={plane.api_port}", "--endpoint-reconciler-type=none"),
         *(f"--client-ca-file={keys / 'ca.crt'}", f"--tls-cert-file={keys / 'apiserver.crt'}"),
         *(f"--tls-private-key-file={keys / 'apiserver.key'}", f"--service-cluster-ip-range={SERVICE_NETWORK}"),
@@ -342,7 +355,7 @@ async def _start_api_server(plane: Plane) -> None:
 
 
 async def _start_helpers(plane: Plane) -> None:
-    kubeconfig, kube = plane.state.admin_kubeconfig, programs.entry("kube")
+    kubeconfig, kube = plane.state.admin_kubeconfig, programs.entry(plane.releases.kube)
     scheduler_port, collector_port, kwok_port = free_port(), free_port(), free_port()
     plane.start(
         "controller-manager",

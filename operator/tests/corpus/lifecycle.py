@@ -110,6 +110,9 @@ BAD = {
         "does not outlive the pod",
     ),
     "traces without a place": Bad(profiled(None), PROFILE, "requires observability.logPath"),
+    "traces in the pods": Bad(
+        profiled("/logs"), "spec.observability.logPath", "/logs is on no volume and would be lost with the pod"
+    ),
     "traces in the workers' pods": Bad(
         merged(
             profiled("/logs"),

@@ -71,7 +71,10 @@ def beside_the_run(options: argparse.Namespace, spool: Path) -> int:
     if options.command == "collect":
         from rljob_runtime.collection.command import run
 
-        return run(os.environ, spool, options.seconds, live=options.live)
+        code = run(os.environ, spool, options.seconds, live=options.live)
+        sys.stdout.flush()
+        # Without the exit handlers of Ray, which may wait for a cluster that is broken.
+        os._exit(code)
     from rljob_runtime.exporter.server import serve
 
     return serve(os.environ, spool, options.outlive_seconds)

@@ -66,8 +66,8 @@ class Device:
     hbm_mebibytes: int = 0
 
 
-def run_tool(*command: str, seconds: float = TOOL_SECONDS) -> str:
-    """Run a tool and return its output. Raises ToolError."""
+def run_tool(*command: str, seconds: float = TOOL_SECONDS, folder: str | None = None) -> str:
+    """Run a tool, in a folder if it writes files to the current one, and return its output. Raises ToolError."""
     path = shutil.which(command[0], path=f"{os.environ.get('PATH', '')}:{HCCN_PATHS}")
     if path is None:
         raise ToolMissingError(f"{command[0]} is not in this container")
@@ -81,6 +81,7 @@ def run_tool(*command: str, seconds: float = TOOL_SECONDS) -> str:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            cwd=folder,
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:

@@ -277,6 +277,14 @@ def _add_looks(commands: Commands[Parser]) -> None:
         command.add_argument(
             "--interval", type=_interval, default=2.0, metavar="SECONDS", help="seconds between updates; default: 2"
         )
+    logs = _command(
+        commands,
+        "logs",
+        "copy the logs of a running job's nodes and devices, and its stacks, to its log volume",
+        outputs=(output.TEXT, *output.DATA),
+    )
+    _add_name(logs)
+    logs.add_argument("--collect", action="store_true", required=True, help="copy them; the run continues")
     report = _command(commands, "report", "write one HTML file about a run: plots, attempts, usage and configuration")
     _add_name(report)
     report.add_argument(

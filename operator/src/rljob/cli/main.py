@@ -20,7 +20,7 @@ from typing import Any
 from rljob.api import field_path
 from rljob.api.training import MemoryCheck
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.cli import kubectl, quota, runtime_image, start, usage
+from rljob.cli import collect, kubectl, quota, runtime_image, start, usage
 from rljob.cli.arguments import parse, split_name
 from rljob.cli.check_image.command import check_image
 from rljob.cli.conformance.command import conformance
@@ -249,6 +249,12 @@ def _top(chosen: argparse.Namespace) -> int:
     return top(place, everywhere=chosen.all_namespaces, once=chosen.once, interval_seconds=chosen.interval)
 
 
+def _logs(chosen: argparse.Namespace) -> int:
+    done = collect.collect(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
+    print(data_page([collect.document(done)], chosen.output) if chosen.output in DATA else collect.describe(done))
+    return 0
+
+
 def _report(chosen: argparse.Namespace) -> int:
     run = _gather(chosen)
     print(write_report(run, chosen.output))
@@ -442,6 +448,7 @@ _COMMANDS = {
     "quota": _quota,
     "usage": _usage,
     "top": _top,
+    "logs": _logs,
     "report": _report,
     "export": export,
     "check-image": check_image,

@@ -48,7 +48,7 @@ def test_every_option_has_a_help_text(name: str) -> None:
 
 
 def test_every_kind_of_command_is_there() -> None:
-    looks = {"status", "describe", "quota", "usage", "top", "report", "export", "check-image", "conformance"}
+    looks = {"status", "describe", "quota", "usage", "top", "logs", "report", "export", "check-image", "conformance"}
     assert set(COMMANDS) == {*WITH_FILES, *looks}
 
 

@@ -5,6 +5,7 @@ Runs the command in a process of its own, which ends with the deadline whatever 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from rljob_runtime.ascend_tools import KILL_SECONDS
 from rljob_runtime.contract import COLLECT_SECONDS, Collection, ContractError, ExitCode, JobConfig, Outcome
 from rljob_runtime.outcomes import FENCED, MESSAGE_LIMIT, bounded
 
@@ -60,7 +62,9 @@ def _run(command: Sequence[str], seconds: float) -> Collection:
         said, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
+        # A process that waits for a hanging volume cannot be killed, and is left behind.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=KILL_SECONDS)
         raise
     lines = said.strip().splitlines()
     if child.returncode != 0 or not lines:

@@ -106,6 +106,7 @@ def collect(job: JobConfig, spool: Spool, seconds: float, *, live: bool) -> Coll
         told,
         tuple(answers.notes),
     )
+    (folder / NODES / TOKEN).unlink(missing_ok=True)
     write_atomically(folder / RESULT, done.to_json())
     return done
 

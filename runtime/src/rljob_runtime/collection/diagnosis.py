@@ -8,6 +8,7 @@ knows its format.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rljob_runtime.ascend_tools import KILL_SECONDS
 from rljob_runtime.contract import ForeignJSONError, legible, parse_foreign_json
 
 PROGRAM = "ascend-fd"
@@ -110,7 +112,7 @@ def _run(words: Sequence[str], seconds: float) -> str:
     if seconds <= 0:
         return f"no time was left for {PROGRAM} {words[0]}"
     # A folder for its own logs and settings, which by default are in the home folder.
-    with tempfile.TemporaryDirectory(prefix="rljob-ascend-fd-") as home:
+    with tempfile.TemporaryDirectory(prefix="rljob-ascend-fd-", ignore_cleanup_errors=True) as home:
         try:
             child = subprocess.Popen(
                 [path, *words],
@@ -126,6 +128,7 @@ def _run(words: Sequence[str], seconds: float) -> str:
             code = child.wait(seconds)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(KILL_SECONDS)
             return f"{PROGRAM} {words[0]} did not end within {seconds:.0f} s"
     return "" if code == 0 else f"{PROGRAM} {words[0]} failed with exit code {code}"

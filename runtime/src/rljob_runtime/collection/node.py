@@ -9,8 +9,6 @@ import contextlib
 import itertools
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -151,16 +149,16 @@ def _exported(request: Request, deadline: float, notes: list[str]) -> Iterator[P
     It takes a minute for a node, so it only runs on request. It writes to a folder with the time as its name, in the
     current one (CANN log reference, msnpureport).
     """
-    tool = shutil.which(EXPORT_TOOL, path=f"{os.environ.get('PATH', '')}:{ascend_tools.HCCN_PATHS}")
     seconds = min(EXPORT_SECONDS, COPY_SHARE * (deadline - time.monotonic()))
-    if tool is None or not request.live or seconds <= 0:
+    if not request.live or seconds <= 0:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="rljob-msnpureport-") as folder:
+    # Of a tool that could not be killed, files may still appear.
+    with tempfile.TemporaryDirectory(prefix="rljob-msnpureport-", ignore_cleanup_errors=True) as folder:
         try:
-            subprocess.run(
-                [tool], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=True
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            notes.append(f"{EXPORT_TOOL}: {type(error).__name__}; the devices' logs are incomplete")
+            ascend_tools.run_tool(EXPORT_TOOL, seconds=seconds, folder=folder)
+        except ToolMissingError:
+            pass
+        except ToolError as error:
+            notes.append(f"{error}; the devices' logs are incomplete")
         yield max(Path(folder).iterdir(), key=lambda path: path.name, default=None)

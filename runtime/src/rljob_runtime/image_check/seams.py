@@ -100,6 +100,9 @@ _COUNT = Use("verl_plugin.start_stages", "the trainer fails when it starts ranks
 _DISCARDED = Use("verl_plugin.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED)
 _BALANCE = Use("verl_plugin.batch_balance", "the trainer fails when it orders the batch of a step")
 _ORDER = Use("verl_plugin.ordered_loader", "a job with optimizations.promptOrder LengthAware fails", Verdict.DEGRADED)
+_TRACES = Use(
+    "verl_plugin.profiling", "no step is traced for observability.profile", Verdict.DEGRADED, Verdict.DEGRADED
+)
 _CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration and fails")
 _LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
 _RUNNER = Use("verl_plugin.task_runner", "the launcher cannot place the trainer on the head")
@@ -225,6 +228,8 @@ _TRAINER = (
         for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
     ),
     *_ORDER.of(_V1, "PPOTrainerSync._fetch_one_gen_batch: self"),
+    *_TRACES.of(_V1, "PPOTrainerSync._start_profiling: self", "PPOTrainerSync._stop_profiling: self"),
+    *_TRACES.of(_V1, "PPOTrainerSync.curr_step_profile"),
     *_ORDER.of(_LOADER, "StatefulDataLoader.state_dict: self", "StatefulDataLoader.load_state_dict: self state_dict"),
     *_ORDER.of(f"{_LOADER}.sampler", "RandomSampler"),
     *_FIT.of("verl.utils.tracking", "Tracking.finish: self exit_code", "Tracking.logger"),

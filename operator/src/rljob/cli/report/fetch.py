@@ -55,7 +55,7 @@ def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple
     metadata = job["metadata"]
     identity = JobIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
     own = kubectl.Place(identity.namespace, place.context, place.kubeconfig, place.program)
-    head, logs = _live_head(identity, own), spec.observability.log_path
+    head, logs = live_head(identity, own), spec.observability.log_path
     if head is not None:
         folder, between = (logs, f"{identity.prefix}-*/") if logs is not None else (head_paths().spool, "")
         return _read(head, HEAD_CONTAINER, (folder, between), own), f"{folder} of pod {head}"
@@ -138,7 +138,7 @@ def _security(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
     return {"securityContext": ContainerSecurity(non_root=False).manifest()}
 
 
-def _live_head(job: JobIdentity, place: kubectl.Place) -> str | None:
+def live_head(job: JobIdentity, place: kubectl.Place) -> str | None:
     """Return the running head pod; the newest one if an old one still exists."""
     selector = f"{labels.JOB_UID}={job.uid},{labels.RAY_NODE_TYPE}=head"
     running = [

@@ -1,0 +1,1 @@
+"""Other releases of what surrounds the operator. Only `make compat` runs these tests."""
