@@ -299,13 +299,13 @@ LIVE_RULES = [
     rule(
         "!has(self.trainer) || !has(self.trainer.steps) || !has(oldSelf.trainer)"
         " || !has(oldSelf.trainer.steps) || self.trainer.steps >= oldSelf.trainer.steps",
-        "trainer.steps may grow, not shrink; use a stop rule or suspend to end a run early",
+        "trainer.steps may grow, not shrink; use a stop rule or stop.requested to end a run early",
     ),
 ]
 """Rules on changes of RLJob.spec. A recipe may change in any way."""
 
-NOT_IN_A_RECIPE = frozenset({"recipeRef", "unset", "managedBy", "suspend"})
-"""Fields of RLJob.spec that belong to a single job."""
+NOT_IN_A_RECIPE = frozenset({"recipeRef", "unset", "managedBy", "suspend", "stop.requested"})
+"""Fields of RLJob.spec that belong to a single job, as paths."""
 
 
 class RecipeSpec(Model):
