@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-from rljob.api.v1alpha1 import API_VERSION
+from rljob.api.group import API_VERSION
 from rljob.cli.status import table
 
 DISTRIBUTION = "rljob"
