@@ -38,8 +38,8 @@ class Parser(argparse.ArgumentParser):
     exits: Mapping[int, str]
     """Exit codes whose meaning the command states more exactly than the table of all."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - of argparse
-        super().__init__(*args, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - of argparse
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
         self.exits = {}
 
     def error(self, message: str) -> NoReturn:

@@ -6,14 +6,18 @@ of `delete`; and what `check-image`, `conformance` and the commands that read th
 
 from __future__ import annotations
 
+import codecs
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, TextIO
 
 from rljob.api.group import GROUP
 from rljob.cli import bounded_process
@@ -23,7 +27,10 @@ from rljob.cli.exits import Exit
 if TYPE_CHECKING:
     from rljob.core.observed import RecipeId
 
+Manifest = dict[str, Any]
+
 TIMEOUT_SECONDS = 20
+JOBS = f"rljobs.{GROUP}"
 EVERYWHERE = "--all-namespaces"
 
 
@@ -48,6 +55,11 @@ def get_pod(name: str, place: Place) -> dict[str, Any]:
     return _get("pods", name, place)
 
 
+def get_secret(name: str, place: Place) -> dict[str, Any]:
+    """Get a Secret. The caller shows of it only what the user asks for."""
+    return _get("secrets", name, place)
+
+
 def get_config_map(name: str, place: Place) -> dict[str, Any]:
     """Get a ConfigMap."""
     return _get("configmaps", name, place)
@@ -70,6 +82,15 @@ def list_items(resource: str, place: Place, *options: str) -> list[dict[str, Any
 def list_jobs(place: Place, *, everywhere: bool = False) -> list[dict[str, Any]]:
     """List the RLJobs of the namespace, or of all namespaces."""
     return list_items(f"rljobs.{GROUP}", place, *([EVERYWHERE] if everywhere else []))
+
+
+def check_namespace(place: Place) -> None:
+    """Raise NotFoundError if the namespace does not exist; a list in such a namespace is empty."""
+    try:
+        _get("namespaces", place.namespace or "default", Place(None, place.context, place.kubeconfig, place.program))
+    except UnreadableError:
+        # Who may not read namespaces cannot be told.
+        return
 
 
 def find_pods(selector: str, place: Place) -> list[dict[str, Any]]:
@@ -239,3 +260,69 @@ def run(arguments: Sequence[str], place: Place, *, text: str | None = None, seco
     if done.code:
         raise error_of(done.errors.strip() or done.output.strip())
     return done.output
+
+
+ERROR_BYTES = 64 << 10
+"""The end of what is written to standard error, from which the cause is read."""
+
+
+def stream(arguments: Sequence[str], place: Place, *, show_errors: bool = False) -> int:
+    """Run kubectl, print its output as it comes, and return its exit code; its errors are raised or printed.
+
+    There is no deadline, because the user follows the output and interrupts it. Memory is bounded: pieces are printed
+    as they are read.
+    """
+    with subprocess.Popen(command_line(arguments, place), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        errors = _Tail(process.stderr, show=show_errors)
+        try:
+            _copy(process.stdout, sys.stdout)
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            raise
+        said = errors.text()
+    if code and not show_errors:
+        raise error_of(said)
+    return code
+
+
+class _Tail:
+    """Reads a stream in a thread, so that neither stream blocks the other, and keeps its end."""
+
+    def __init__(self, stream: IO[bytes] | None, *, show: bool) -> None:
+        self._stream, self._show, self._end = stream, show, ""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        _copy(self._stream, self)
+
+    def write(self, text: str) -> None:
+        """Keep and show a piece."""
+        self._end = (self._end + text)[-ERROR_BYTES:]
+        if self._show:
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Show what was written."""
+        sys.stderr.flush()
+
+    def text(self) -> str:
+        """Return the end, after all of it was read."""
+        self._thread.join()
+        return self._end
+
+
+def _copy(stream: IO[bytes] | None, out: TextIO | _Tail) -> None:
+    """Copy text as it comes, in pieces that end at characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    while stream is not None and (piece := os.read(stream.fileno(), 1 << 16)):
+        out.write(decoder.decode(piece))
+        out.flush()
+
+
+def patch_job(name: str, body: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """Send a JSON merge patch of an RLJob, and return the job."""
+    words = ["patch", f"rljobs.{GROUP}", name, "--type", "merge", "--patch", json.dumps(body), "--output", "json"]
+    changed: dict[str, Any] = json.loads(run(words, place))
+    return changed

@@ -12,30 +12,49 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from rljob.cli.arguments import Parser, read, split_name
+from rljob.cli.completion import complete
 from rljob.cli.errors import UsageError
 from rljob.cli.exits import Exit
 from rljob.cli.terminal import printable_output
 from rljob.cli.verbs import (
+    apply,
     check_image,
+    completion,
     conformance,
+    dashboard,
+    delete,
     describe,
     diff,
+    doctor,
+    events,
+    exec,  # noqa: A004 - the name of the command
     explain,
+    list,  # noqa: A004 - as above
+    logs,
     plan,
     quota,
+    recipes,
     render,
     report,
+    restart,
+    resume,
     run,
     status,
+    steps,
+    stop,
+    suspend,
     top,
     usage,
     validate,
+    version,
 )
 
 VERBS = (
-    *(validate, render, explain, diff, run, plan),
-    *(status, describe, top, report, quota, usage),
-    *(check_image, conformance),
+    *(validate, render, explain, diff, plan, run),
+    *(apply, list, status, top, describe, events, logs, steps, dashboard, exec, report),
+    *(suspend, resume, stop, restart, delete),
+    *(recipes, quota, usage),
+    *(doctor, check_image, conformance, version, completion),
 )
 """In the order of `rljob --help`."""
 
@@ -50,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: Sequence[str] | None) -> int:
-    chosen = read(build_parser(), arguments)
+    parser = build_parser()
+    complete(parser)
+    chosen = read(parser, arguments)
     try:
         if chosen.reads_spec:
             from rljob.cli.accelerators import accelerator_table  # noqa: PLC0415 - loads the API types

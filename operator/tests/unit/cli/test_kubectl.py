@@ -43,7 +43,7 @@ NO_CLUSTER = (
         ),
         (
             (
-                'error: resource mapping not found for name: "a" namespace: "" from "STDIN": no matches for kind "RLJob" in '
+                'error: resource mapping not found for name: "a": no matches for kind "RLJob" in '
                 'version "rljob.dev/v1alpha1"'
             ),
             "the cluster has no RLJobs: install the chart rljob-operator",
@@ -70,10 +70,7 @@ NO_CLUSTER = (
         ),
         ("Unable to connect to the server: dial tcp: lookup x: no such host", "check that the cluster runs", 6),
         (
-            (
-                "Unable to connect to the server: tls: failed to verify certificate: x509: certificate signed by unknown "
-                "authority"
-            ),
+            ("Unable to connect to the server: tls: failed to verify certificate: x509: unknown authority"),
             "get a new kubeconfig of the cluster",
             6,
         ),

@@ -37,6 +37,11 @@ def add(commands: Commands[Parser]) -> None:
         metavar="FILE",
         help="file to write; default: report.html",
     )
+    add_sources(made)
+
+
+def add_sources(made: Parser) -> None:
+    """Add the options that say where the records of a run are."""
     where = made.add_mutually_exclusive_group()
     where.add_argument(
         "--records",
@@ -55,14 +60,15 @@ def add(commands: Commands[Parser]) -> None:
 def _report(chosen: argparse.Namespace) -> int:
     from rljob.cli.report.command import write_report
 
-    run = _gather(chosen)
+    run = gather(chosen)
     print(write_report(run, chosen.output))
     for note in run.notes:
         print(f"note: {note}")
     return 0
 
 
-def _gather(chosen: argparse.Namespace) -> ReportRun:
+def gather(chosen: argparse.Namespace) -> ReportRun:
+    """Return the run of a job with its records."""
     from rljob.cli.launcher import LAUNCHER
     from rljob.cli.report.cluster import Sources, cluster_run
     from rljob.cli.report.local import local_run
