@@ -10,9 +10,8 @@ from typing import Any
 
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
-from rljob.cli.report.fetch import HEAD_CONTAINER, live_head
+from rljob.cli.job_pods import CONTAINERS, HEAD, identity, live_head, place_of
 from rljob.render.injection import CODE
-from rljob.render.names import JobIdentity
 from rljob_runtime.contract import Collection, ContractError
 
 SCRIPT = f'PYTHONPATH="{CODE}${{PYTHONPATH:+:$PYTHONPATH}}" exec python -m rljob_runtime collect --live --seconds "$0"'
@@ -25,22 +24,21 @@ MARGIN_SECONDS = 30.0
 
 def collect(name: str, place: kubectl.Place, seconds: int = SECONDS) -> Collection:
     """Collect the logs of a job that runs. Raise UsageError if it does not, or if nothing was collected."""
-    metadata = kubectl.get_job(name, place)["metadata"]
-    identity = JobIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
-    own = kubectl.Place(identity.namespace, place.context, place.kubeconfig, place.program)
-    head = live_head(identity, own)
+    job = kubectl.get_job(name, place)
+    own = place_of(job, place)
+    head = live_head(identity(job), own)
     if head is None:
         raise UsageError(
             f"{name} has no running head pod, so nothing can be collected; the logs of a failed attempt were collected "
             "when it failed, and `rljob status` shows where they are"
         )
-    words = ["exec", head, "--container", HEAD_CONTAINER, "--", "sh", "-c", SCRIPT, str(seconds)]
+    words = ["exec", head["metadata"]["name"], "--container", CONTAINERS[HEAD], "--", "sh", "-c", SCRIPT, str(seconds)]
     said = kubectl.run(words, own, seconds=seconds + MARGIN_SECONDS)
     try:
         return Collection.from_json(said.strip().rpartition("\n")[2])
     except ContractError as error:
         raise UsageError(
-            f"{head} printed no result ({error}); its image has another runtime than this rljob: `rljob version`"
+            f"{head['metadata']['name']} printed no result ({error}); its image has another runtime than this rljob: `rljob version`"
         ) from error
 
 

@@ -18,23 +18,13 @@ from rljob.api.v1alpha1 import GROUP
 from rljob.cli import kubectl, output
 from rljob.cli.errors import UsageError
 from rljob.cli.status import ABSENT, table
+from rljob.cli.verbs.export import FORMS
 from rljob.render.labels import EXPORT
 
 POLL_SECONDS = 3.0
 FAILED = 1
 ENDED = ("Succeeded", "Failed")
 HUBS = {"hf": "HuggingFace", "modelscope": "ModelScope"}
-FORMS = "/folder, pvc:CLAIM[/folder], hf:owner/name or modelscope:owner/name"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("name", metavar="NAME", help="name of the RLJob")
-    parser.add_argument("--step", default="latest", help="step of the checkpoint, latest or best; default: latest")
-    parser.add_argument("--to", metavar="TARGET", help=f"{FORMS}; default: what spec.export says")
-    parser.add_argument("--secret", metavar="NAME", help="Secret with the key `token`, for a target on a hub")
-    parser.add_argument("--list", action="store_true", help="show the exports of the job, and ask for none")
-    parser.add_argument("--wait", type=float, metavar="SECONDS", help="wait for its end; exit code 1 if it fails")
 
 
 def export(chosen: argparse.Namespace) -> int:

@@ -48,6 +48,7 @@ MUTABILITY: tuple[Rule, ...] = (
     Rule("cleanup", ChangeEffect.AT_ONCE, "applied at the end"),
     Rule("export", ChangeEffect.AT_ONCE, "applied to the next export, also of a finished job"),
     Rule("stop", ChangeEffect.AT_ONCE, "applied at the next request to stop"),
+    Rule("stop.requested", ChangeEffect.AT_ONCE, "true ends the job after a checkpoint; false does not take it back"),
     Rule("trainer.steps", ChangeEffect.NEXT_GENERATION, "may only grow (checked by CEL, and again after the merge)"),
     Rule("launcher.type", ChangeEffect.NEVER, "its checkpoints are of no use to another trainer; create a new job"),
     Rule("code.configMap", ChangeEffect.NEVER, "copied when the job began; create a new job"),
