@@ -38,7 +38,8 @@ def collect(name: str, place: kubectl.Place, seconds: int = SECONDS) -> Collecti
         return Collection.from_json(said.strip().rpartition("\n")[2])
     except ContractError as error:
         raise UsageError(
-            f"{head['metadata']['name']} printed no result ({error}); its image has another runtime than this rljob: `rljob version`"
+            f"{head['metadata']['name']} printed no result ({error}); its image has another runtime than this rljob: "
+            "`rljob version`"
         ) from error
 
 

@@ -32,7 +32,7 @@ def add(commands: Commands[Parser]) -> None:
             ("logs sums --records /mnt/logs", "show the last attempt of a deleted job, where its volume is mounted"),
             ("logs sums --collect", "copy the logs of all nodes and devices, and the stacks, to the log volume"),
         ),
-        outputs=(output.TEXT, *output.DATA),
+        outputs=(output.TABLE, *output.DATA),
     )
     made.add_argument("-f", "--follow", action="store_true", help="show what is added, until Ctrl-C or the pod's end")
     made.add_argument("--role", choices=ROLES, default=ROLES[0], help="whose log to show; default: driver")
@@ -47,8 +47,7 @@ def add(commands: Commands[Parser]) -> None:
     made.add_argument(
         "--collect",
         action="store_true",
-        help="copy the logs of a running job's nodes and devices, and its stacks, to its log volume; the run continues. "
-        "--output is the form of what is told about it",
+        help="copy the logs of a running job's nodes and devices, and its stacks, to its log volume; the run continues",
     )
 
 
@@ -57,7 +56,7 @@ def _logs(chosen: argparse.Namespace) -> int:
 
     if chosen.collect:
         return _collect(chosen)
-    if chosen.output != output.TEXT:
+    if chosen.output != output.TABLE:
         raise UsageError(f"--output {chosen.output} needs --collect; a log has no other form than its text")
     lines = chosen.tail if chosen.tail is not None else logs.ALL
     wanted = logs.Wanted(chosen.role, chosen.attempt, lines, chosen.follow)
