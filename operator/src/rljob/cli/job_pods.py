@@ -14,6 +14,8 @@ from rljob.render import labels
 from rljob.render.names import JobIdentity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rljob.core.observed import Manifest
 
 HEAD, WORKER = "head", "worker"
@@ -36,14 +38,31 @@ def place_of(job: Manifest, place: kubectl.Place) -> kubectl.Place:
 
 def live_pods(job: JobIdentity, role: str, place: kubectl.Place) -> list[Manifest]:
     """Return the running pods of a role, the newest first."""
-    running = [
-        pod
-        for pod in kubectl.find_pods(f"{labels.JOB_UID}={job.uid},{labels.RAY_NODE_TYPE}={role}", place)
-        if (pod.get("status") or {}).get("phase") == "Running"
-        and "deletionTimestamp" not in pod["metadata"]
-        and _is_of_cluster(pod, job)
-    ]
+    return newest_first(kubectl.find_pods(selector(job, role), place), job)
+
+
+def selector(job: JobIdentity, role: str) -> str:
+    """Return the labels of the job's pods of a role."""
+    return f"{labels.JOB_UID}={job.uid},{labels.RAY_NODE_TYPE}={role}"
+
+
+def newest_first(pods: Iterable[Manifest], job: JobIdentity) -> list[Manifest]:
+    """Return those of the pods that run and are the job's, the newest first."""
+    running = [pod for pod in pods if is_running(pod) and is_of_cluster(pod, job)]
     return sorted(running, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+
+
+def is_running(pod: Manifest) -> bool:
+    """Report whether commands can run in the pod, and will for a while."""
+    return (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+def is_of_cluster(pod: Manifest, job: JobIdentity) -> bool:
+    """Report whether a RayCluster of the job controls the pod."""
+    return any(
+        owner.get("controller") and owner["kind"] == "RayCluster" and owner["name"].rpartition("-")[0] == job.prefix
+        for owner in pod["metadata"].get("ownerReferences") or ()
+    )
 
 
 def live_head(job: JobIdentity, place: kubectl.Place) -> Manifest | None:
@@ -71,10 +90,3 @@ def no_pod(job: Manifest, role: str, place: kubectl.Place) -> UsageError:
 def cluster_of(pod: Manifest) -> str:
     """Return the name of the RayCluster of a pod."""
     return str(pod["metadata"]["labels"][labels.RAY_CLUSTER])
-
-
-def _is_of_cluster(pod: Manifest, job: JobIdentity) -> bool:
-    return any(
-        owner.get("controller") and owner["kind"] == "RayCluster" and owner["name"].rpartition("-")[0] == job.prefix
-        for owner in pod["metadata"].get("ownerReferences") or ()
-    )

@@ -41,7 +41,7 @@ POD_SECONDS = 600
 SEPARATOR = "==> attempt "
 ATTEMPT = re.compile(r"[0-9]{1,9}")
 """Number of an attempt; a record could contain the separator."""
-_LIST = (
+LIST_RECORDS = (
     'cd "$0" 2>/dev/null || exit 0; for f in $1attempt-*/'
     f"{SpoolFile.STEPS.value}"
     '; do if [ -f "$f" ]; then n="${f%/*}"; echo; echo "'
@@ -54,7 +54,7 @@ _LIST = (
 def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple[list[Record], str]:
     """Return the records of every attempt and their source. Raise UsageError if no pod can read them."""
     with opened(job, spec, place) as found:
-        command = ["exec", found.pod, "--container", found.container, "--", "sh", "-c", _LIST, found.folder]
+        command = ["exec", found.pod, "--container", found.container, "--", "sh", "-c", LIST_RECORDS, found.folder]
         text = kubectl.run([*command, found.between], found.place, seconds=READ_SECONDS)
     return parse_listing(text), found.source
 
@@ -81,7 +81,7 @@ def opened(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> Iterator[Ope
     head = live_head(who, own)
     if head is not None:
         name = head["metadata"]["name"]
-        folder, between = (logs, kept) if logs is not None else (head_paths().spool, "")
+        folder, between = record_folders(who, spec)
         yield Opened(name, CONTAINERS[HEAD], folder, between, f"{folder} of pod {name}", own)
         return
     if logs is None:
@@ -91,6 +91,12 @@ def opened(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> Iterator[Ope
         )
     with _reader(who, spec, own) as name:
         yield Opened(name, READER, logs, kept, f"{logs} on the job's volume", own)
+
+
+def record_folders(job: JobIdentity, spec: RLJobSpec) -> tuple[str, str]:
+    """Return the folder with the records of all attempts in a head pod, and the pattern of the folders between."""
+    logs = spec.observability.log_path
+    return (logs, f"{job.prefix}-*/") if logs is not None else (head_paths().spool, "")
 
 
 def parse_listing(text: str) -> list[Record]:
