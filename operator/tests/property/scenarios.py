@@ -402,8 +402,10 @@ SCENARIOS: dict[str, Scenario] = {
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 UID = r"[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}"
 VARYING = re.compile(rf"{TIME}|{UID}")
-MEASURED = frozenset({"usage", "deviceSeconds", "productiveDeviceSeconds", "cardSeconds", "productiveCardSeconds"})
-"""Fields that depend on durations."""
+MEASURED = frozenset(
+    {"usage", "deviceSeconds", "productiveDeviceSeconds", "cardSeconds", "productiveCardSeconds", "start"}
+)
+"""Fields that depend on durations, or on which stages of a start were seen."""
 WORDS = frozenset({"message", "node"})
 LOSSES = re.compile("|".join(sorted(LOST)))
 

@@ -63,7 +63,7 @@ from rljob_runtime.contract.progress import (
     StopMode,
     StopRequest,
 )
-from rljob_runtime.contract.start import StartProgress, StartStage
+from rljob_runtime.contract.start import PassedStage, StartProgress, StartStage
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -96,6 +96,7 @@ __all__ = [
     "Optimizations",
     "Outcome",
     "OverrideValue",
+    "PassedStage",
     "Phase",
     "Placeholder",
     "Platform",
