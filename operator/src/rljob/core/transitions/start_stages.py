@@ -17,17 +17,20 @@ QUEUED = "Queued"
 PODS = "Pods"
 SUBMITTING = "Submitting"
 BEFORE_THE_RUN = (INITIALIZING, QUEUED, PODS, SUBMITTING)
+"""In their order; a cluster may come back into its queue."""
 TRAINING = "Training"
 
 
 def with_stage(current: RLJobStatus, stage: str, since: str, detail: str = "") -> RLJobStatus:
-    """Return the status in a stage before the run; one that comes again takes back those after it."""
+    """Return the status in a stage before the run, behind those that come before it."""
     start = current.start
     if start is not None and start.stage == stage:
         return current.model_copy(update={"start": start.model_copy(update={"detail": detail})})
-    earlier = [] if start is None or any(e.name not in BEFORE_THE_RUN for e in start.stages) else start.stages
-    names = [entry.name for entry in earlier]
-    kept = earlier[: names.index(stage)] if stage in names else earlier
+    stages = [] if start is None else start.stages
+    # What an attempt reported belongs to another start.
+    earlier = stages if all(entry.name in BEFORE_THE_RUN for entry in stages) else []
+    before = BEFORE_THE_RUN[: BEFORE_THE_RUN.index(stage)]
+    kept = [entry for entry in earlier if entry.name in before]
     return _with(current, kept, BegunStage(name=stage, since=since), detail)
 
 
