@@ -39,7 +39,7 @@ SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 
 ENDED = merged(SAVING, {"stop": {"requested": True}})
 AT_ONCE = merged(ENDED, {"stop": {"mode": "Immediate"}})
 SUSPENDED = merged(SAVING, {"suspend": True})
-EDITED = {"generation": 2}
+EDITED: Json = {"generation": 2}
 SAVED = answer(
     {
         "phase": Phase.ENDED,
