@@ -52,6 +52,33 @@ def test_a_stage_is_published_with_its_begin_and_its_count(begun: Spool) -> None
     assert begin_of(begun) >= since
 
 
+def passed(spool: Spool) -> list[str]:
+    progress = spool.progress()
+    assert progress is not None
+    assert progress.start is not None
+    times = [*(stage.begun for stage in progress.start.passed), progress.start.begun]
+    assert times == sorted(times)
+    return [stage.stage for stage in progress.start.passed]
+
+
+def test_a_stage_is_published_with_those_before_it_whichever_process_was_in_them(begun: Spool) -> None:
+    launcher = StartReport(begun, 1)
+    launcher.at(StartStage.PREPARING)
+    assert passed(begun) == []
+    launcher.at(StartStage.WAITING_FOR_NODES, 1, 2)
+    launcher.at(StartStage.WAITING_FOR_NODES, 2, 2)
+    trainer = StartReport(begun, 1)
+    trainer.at(StartStage.LOADING_MODEL, 0, 2)
+    assert passed(begun) == ["Preparing", "WaitingForNodes"]
+    # A resumed run validates between two rollouts; the list has each stage once.
+    for stage in (StartStage.FIRST_ROLLOUT, StartStage.VALIDATING, StartStage.FIRST_ROLLOUT):
+        trainer.at(stage)
+    assert passed(begun) == ["Preparing", "WaitingForNodes", "LoadingModel", "Validating"]
+    StartReport(begun, 2).at(StartStage.PREPARING)
+    assert begun.start(2) is not None
+    assert begun.start(2).passed == ()  # type: ignore[union-attr]
+
+
 def test_what_is_not_new_is_not_written_again(begun: Spool) -> None:
     report = StartReport(begun, 1)
     report.at(StartStage.LOADING_DATA)

@@ -72,14 +72,15 @@ spec:
 {{- printf "{%s}" (join ", " $entries) }}
 {{- end }}
 
-{{- /* Metadata may change freely, and users who may update a job may suspend and resume it. */}}
+{{- /* Metadata may change freely, and users who may update a job may suspend, resume and stop it. */}}
 {{- define "rljob.cel.specChanges" -}}
 - name: what-runs-changes
   expression: >-
     request.operation == 'CREATE'
     || dyn(object).?spec.orValue({}).exists(k,
-      k != 'suspend' && dyn(object).spec[k] != dyn(oldObject).?spec[?k].orValue(null))
-    || dyn(oldObject).?spec.orValue({}).exists(k, k != 'suspend' && !(k in dyn(object).?spec.orValue({})))
+      !(k in ['suspend', 'stop']) && dyn(object).spec[k] != dyn(oldObject).?spec[?k].orValue(null))
+    || dyn(oldObject).?spec.orValue({}).exists(k,
+      !(k in ['suspend', 'stop']) && !(k in dyn(object).?spec.orValue({})))
 {{- end }}
 
 {{- /* The spec of a job, or the template of a recipe, and its parts that are core/v1 types. */}}

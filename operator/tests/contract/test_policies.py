@@ -193,7 +193,11 @@ def test_a_harmless_job_cannot_become_an_attack(site: Site) -> None:
     )
     assert "may not create pods" in change(User.BARE, {"spec": {"trainer": {"steps": 50}}})
     assert "may not create pods" in change(User.BARE, {"spec": {"runtime": {"serviceAccountName": None}}})
-    for harmless in ({"metadata": {"labels": {"a": "b"}}}, {"spec": {"suspend": True}}):
+    for harmless in (
+        {"metadata": {"labels": {"a": "b"}}},
+        {"spec": {"suspend": True}},
+        {"spec": {"stop": {"requested": True}}},
+    ):
         assert change(User.BARE, harmless) == ""
     status = {"status": {"state": "Succeeded"}}
     assert "may only be written by the operator" in change(User.AUTHOR, status, "--subresource=status")

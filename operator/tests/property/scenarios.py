@@ -130,6 +130,32 @@ def suspends(world: World) -> None:
     world.until(lambda w: w.condition(ConditionType.SUSPENDED) == "True")
 
 
+def is_stopped_for_good(world: World) -> None:
+    """Request the end of the job, and let the driver save and exit when it is asked to."""
+    world.until(_runs)
+    world.request_stop()
+    world.until(_is_asked_to_stop)
+    world.end_driver(ExitCode.STOPPED)
+    world.until(lambda w: w.is_finished)
+
+
+def is_stopped_while_suspended(world: World) -> None:
+    """Request the end of a job that holds nothing."""
+    world.request_stop()
+    world.until(lambda w: w.is_finished)
+
+
+def is_restarted(world: World) -> None:
+    """Request a new cluster, and let the driver save and exit when it is asked to; it costs nothing."""
+    world.until(_runs)
+    before = world.status.intent.cluster_generation if world.status.intent else 0
+    world.request_restart("now")
+    world.until(_is_asked_to_stop)
+    world.end_driver(ExitCode.STOPPED)
+    world.until(lambda w: w.status.intent is not None and w.status.intent.cluster_generation == before + 1)
+    assert (world.status.restarts, world.status.restart_request) == (0, "now")
+
+
 def resumes(world: World) -> None:
     """Resume the job."""
     world.suspend(suspended=False)
@@ -322,6 +348,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "fail": Scenario((trains(3), ends(1)), State.FAILED, {"restart": {"maxRestarts": 0}}),
     "suspend and resume": Scenario((trains(3), suspends, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING),
+    "stop for good": Scenario((trains(3), is_stopped_for_good), State.STOPPED, SAVING),
+    "stop while suspended": Scenario((trains(3), suspends, is_stopped_while_suspended), State.STOPPED, SAVING),
+    "restart": Scenario((trains(3), is_restarted, trains(5), ends(0)), State.SUCCEEDED, SAVING),
     "suspend, edit and resume": Scenario(
         (trains(3), sees_the_recipe_change, suspends, is_edited, resumes, trains(5), ends(0)),
         State.SUCCEEDED,
@@ -387,8 +416,10 @@ SCENARIOS: dict[str, Scenario] = {
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 UID = r"[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}"
 VARYING = re.compile(rf"{TIME}|{UID}")
-MEASURED = frozenset({"usage", "deviceSeconds", "productiveDeviceSeconds", "cardSeconds", "productiveCardSeconds"})
-"""Fields that depend on durations."""
+MEASURED = frozenset(
+    {"usage", "deviceSeconds", "productiveDeviceSeconds", "cardSeconds", "productiveCardSeconds", "start"}
+)
+"""Fields that depend on durations, or on which stages of a start were seen."""
 WORDS = frozenset({"message", "node"})
 LOSSES = re.compile("|".join(sorted(LOST)))
 

@@ -128,6 +128,16 @@ class Fate(RuleBasedStateMachine):
     def suspend(self, *, suspended: bool) -> None:
         self.world.suspend(suspended=suspended)
 
+    @rule(requested=st.booleans(), sure=st.integers(0, 3))
+    def request_stop(self, sure: int, *, requested: bool) -> None:
+        # Rarely, because it ends most histories.
+        if sure == 3:
+            self.world.request_stop(requested=requested)
+
+    @rule(value=st.sampled_from(["a", "b"]))
+    def request_restart(self, value: str) -> None:
+        self.world.request_restart(value)
+
     @rule(value=st.sampled_from(["a", "b"]))
     def refresh(self, value: str) -> None:
         self.world.refresh(value)

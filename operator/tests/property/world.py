@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from builders import small_spec
+from builders import merged, small_spec
 from doubles.fake_ray import FakeHead
 from property.judge import Judge
 from property.operators import Operators
@@ -157,6 +157,18 @@ class World(Operators):
         """Set spec.suspend."""
         if self.job is not None:
             self.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=suspended))
+
+    def request_stop(self, *, requested: bool = True) -> None:
+        """Set spec.stop.requested."""
+        if self.job is not None:
+            wanted = merged(self.job["spec"], {"stop": {"requested": requested}})
+            self.cluster.edit(RLJOB, *KEY, lambda job: job.update(spec=wanted))
+
+    def request_restart(self, value: str) -> None:
+        """Request a new cluster."""
+        if self.job is not None:
+            note = {labels.RESTART: value}
+            self.cluster.edit(RLJOB, *KEY, lambda job: job["metadata"].update(annotations=note))
 
     def force_deletion(self) -> None:
         """Request that the deletion waits for nothing."""

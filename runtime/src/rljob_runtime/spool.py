@@ -65,10 +65,14 @@ class Spool:
             seen = CoreBinding.from_json((folder / SpoolFile.BINDING).read_bytes())
             progress = dataclasses.replace(progress, core_binding=seen)
         if progress.phase is Phase.STARTING:
-            with contextlib.suppress(OSError, ContractError):
-                start = StartProgress.from_json((folder / SpoolFile.START).read_bytes())
-                progress = dataclasses.replace(progress, start=start)
+            progress = dataclasses.replace(progress, start=self.start(progress.attempt))
         return progress
+
+    def start(self, attempt: int) -> StartProgress | None:
+        """Return the stage of a start; None if it has reported none that can be read."""
+        with contextlib.suppress(OSError, ContractError):
+            return StartProgress.from_json((self.attempt_folder(attempt) / SpoolFile.START).read_bytes())
+        return None
 
     def write_progress(self, progress: Progress) -> None:
         """Replace current.json."""

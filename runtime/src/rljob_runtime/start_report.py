@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rljob_runtime.contract import StartProgress, StartStage
+from rljob_runtime.contract import PassedStage, StartProgress, StartStage
 from rljob_runtime.spool import Spool
 
 COUNT_SECONDS = 1.0
@@ -69,11 +69,18 @@ class StartReport:
         return not self._over and self._last is not None and self._last.stage == stage
 
     def _write(self, stage: StartStage, done: int | None, total: int | None) -> None:
-        begun = self._last.begun if self._last is not None and self._last.stage == stage else time.time()
+        # The process before this one has reported the first stages.
+        before = self._last or self.spool.start(self.attempt)
+        again = before is not None and before.stage == stage
+        begun = before.begun if before is not None and again else time.time()
+        passed = () if before is None else before.passed
+        if before is not None and not again:
+            passed = (*passed, PassedStage(before.stage, before.begun))
         if done is not None and total is not None:
             # A cluster may have more nodes and devices than the job uses.
             done = min(done, total)
-        report = StartProgress(stage.value, begun, done, total)
+        kept = tuple(entry for entry in passed if entry.stage != stage)
+        report = StartProgress(stage.value, begun, done, total, kept)
         if self._over or report == self._last:
             return
         self._last = report

@@ -62,10 +62,15 @@ def message(start: StartProgress | None, now: datetime) -> Written | None:
     """Return the message about a plausible stage; None without one."""
     if start is None:
         return None
-    words, counted = WORDS[StartStage(start.stage)]
-    if start.total is not None:
-        words = f"{words}: {start.done} of {start.total} {counted}".rstrip()
+    words, counted = WORDS[StartStage(start.stage)][0], detail(start)
+    words = f"{words}: {counted}" if counted else words
     return Written(words, max(0, int(now.timestamp() - start.begun)), now)
+
+
+def detail(start: StartProgress) -> str:
+    """Return how far a plausible stage is; empty where nothing is counted."""
+    counted = WORDS[StartStage(start.stage)][1]
+    return "" if start.total is None else f"{start.done} of {start.total} {counted}".rstrip()
 
 
 def read(text: str) -> Written | None:

@@ -7,9 +7,11 @@ from builders import NOW, answer, at
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob.api.status import RLJobStatus, StartStatus
 from rljob.core.attempts.sanitize import STEP_MAX, plausible
 from rljob.core.start_message import WORDS, message, read
-from rljob_runtime.contract import Phase, Progress, StartProgress, StartStage
+from rljob.core.transitions.start_stages import with_reported, with_stage
+from rljob_runtime.contract import PassedStage, Phase, Progress, StartProgress, StartStage
 
 starts = st.builds(
     StartProgress,
@@ -17,6 +19,9 @@ starts = st.builds(
     begun=st.floats(),
     done=st.none() | st.integers(),
     total=st.none() | st.integers(),
+    passed=st.lists(
+        st.builds(PassedStage, st.sampled_from([*StartStage, "Unknown", "x" * 3000]), st.floats()), max_size=40
+    ).map(tuple),
 )
 
 
@@ -74,6 +79,14 @@ def test_any_other_text_is_not_taken_for_one(text: str) -> None:
         (StartProgress("LoadingModel", 5.0, 3, 2), StartProgress("LoadingModel", 5.0)),
         (StartProgress("LoadingModel", 5.0, -1, 2), StartProgress("LoadingModel", 5.0)),
         (StartProgress("LoadingModel", 5.0, 1, STEP_MAX + 1), StartProgress("LoadingModel", 5.0)),
+        (
+            StartProgress("LoadingModel", 5.0, 2, 2, (PassedStage("Unknown", 1.0), PassedStage("LoadingData", 4.0))),
+            StartProgress("LoadingModel", 5.0, 2, 2, (PassedStage("LoadingData", 4.0),)),
+        ),
+        (
+            StartProgress("LoadingModel", 5.0, passed=(PassedStage("LoadingData", -4.0),)),
+            StartProgress("LoadingModel", 5.0),
+        ),
         (StartProgress("LoadingModel", 4e9), StartProgress("LoadingModel", NOW.timestamp())),
     ],
 )
@@ -87,6 +100,10 @@ def test_whatever_a_pod_reports_is_bounded_and_read_again(start: StartProgress) 
     if written is not None:
         assert len(written.text) < 128
         assert read(written.text) == written
+    status = with_reported(with_stage(RLJobStatus(), "Pods", "2026-01-01T11:00:00Z"), told(start)).start
+    assert status is not None
+    assert StartStatus.model_validate(status.model_dump()) == status
+    assert status.stages[-1].name == status.stage
 
 
 @pytest.mark.parametrize("phase", sorted(set(Phase) - {Phase.STARTING}))

@@ -72,7 +72,7 @@ from rljob_runtime.contract.progress import (
     StopMode,
     StopRequest,
 )
-from rljob_runtime.contract.start import StartProgress, StartStage
+from rljob_runtime.contract.start import PassedStage, StartProgress, StartStage
 
 __all__ = [
     "CHECKPOINT_SCORE",
@@ -114,6 +114,7 @@ __all__ = [
     "Optimizations",
     "Outcome",
     "OverrideValue",
+    "PassedStage",
     "Phase",
     "Placeholder",
     "Platform",

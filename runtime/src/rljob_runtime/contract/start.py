@@ -45,6 +45,15 @@ class StartStage(enum.StrEnum):
 
 
 @dataclass(frozen=True)
+class PassedStage:
+    """A stage that a start has left."""
+
+    stage: str
+    begun: float
+    """Unix time at which it began; it lasted until the next one did."""
+
+
+@dataclass(frozen=True)
 class StartProgress:
     """The stage that a start is in."""
 
@@ -55,6 +64,8 @@ class StartProgress:
     done: int | None = None
     """How many of `total` have passed the stage; absent where nothing is counted."""
     total: int | None = None
+    passed: tuple[PassedStage, ...] = codec.added(())
+    """The stages before this one in the order of their beginning; of one that came twice, the later time."""
 
     def to_json(self) -> bytes:
         """Return canonical bytes."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from rljob.core.status import bounded
-from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, Phase, Progress, StartProgress, StartStage
+from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, PassedStage, Phase, Progress, StartProgress, StartStage
 
 STEP_MAX = 2_147_483_647
 BYTES_MAX = 2**63 - 1
@@ -51,9 +51,14 @@ def _start(told: StartProgress | None, now: datetime) -> StartProgress | None:
     """A stage that this version does not know, or that began at no possible time, says nothing."""
     if told is None or told.stage not in list(StartStage) or not (begun := _past(told.begun, now)):
         return None
+    passed = tuple(
+        PassedStage(entry.stage, then)
+        for entry in told.passed[: len(StartStage)]
+        if entry.stage in list(StartStage) and (then := _past(entry.begun, now))
+    )
     if told.done is None or told.total is None or not 0 <= told.done <= told.total <= STEP_MAX:
-        return StartProgress(told.stage, begun)
-    return replace(told, begun=begun)
+        return StartProgress(told.stage, begun, passed=passed)
+    return replace(told, begun=begun, passed=passed)
 
 
 def _positive(seconds: float | None) -> float | None:

@@ -26,6 +26,7 @@ from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
 from rljob.core.transitions.progress import latest_checkpoint, new_notes, step_text, with_progress
 from rljob.core.transitions.reported_end import outcome_seen
+from rljob.core.transitions.start_stages import with_reported, with_training
 from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
 from rljob_runtime.contract import ExitCode, Outcome, Phase
@@ -248,6 +249,10 @@ def _write_progress(context: Context, answer: Answer, wait: float) -> Plan:
     reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
     start = start_message.message(answer.start, context.now) if answer.step == 0 else None
     told = "" if start is None else start.text
+    if answer.step:
+        new = with_training(new, times.to_text(times.from_unix(answer.observed_time)))
+    else:
+        new = with_reported(new, answer.start)
     new = context.writer.with_condition(new, PROGRESSING, ConditionStatus.TRUE, reason, told)
     new = context.writer.summarised(new, state, reason, told)
     # The first step is in the condition; an event only follows the warning about a silent head.

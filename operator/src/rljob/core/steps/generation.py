@@ -22,6 +22,7 @@ from rljob.core.spec.mutability import training_hash
 from rljob.core.step import step
 from rljob.core.transitions.attempts import with_recalled
 from rljob.core.transitions.conditions import with_cluster, with_cluster_begun
+from rljob.core.transitions.start_stages import INITIALIZING, with_stage
 from rljob.core.validation.validate import warnings_of
 from rljob.core.watched import Watched
 from rljob.render import configmap, names
@@ -53,7 +54,7 @@ def intend(context: Context) -> Plan | None:
     intent = context.timed(intent, context.now)
     # A new cluster is what an annotation asks for that was set before, or with the job, or that a lost status forgot.
     asked = context.restart_request or context.status.restart_request
-    update = {"intent": intent, "resolved": resolved, "restart_request": asked}
+    update = {"intent": intent, "resolved": resolved, "restart_request": asked, "start": None}
     before, new = context.status.resolved, context.status.model_copy(update=update)
     # After a lost status the cluster may exist, with a run in it.
     new = with_cluster(context, new)
@@ -98,7 +99,8 @@ def _summarised(context: Context, current: RLJobStatus, reason: Reason, message:
     """Report what comes next; if nothing comes before the cluster, one write reports both."""
     if at_once:
         return with_cluster_begun(context, current, message)
-    return context.writer.summarised(current, State.PENDING, reason, message)
+    new = with_stage(current, INITIALIZING, times.to_text(context.now))
+    return context.writer.summarised(new, State.PENDING, reason, message)
 
 
 def _counted_anew(context: Context, current: RLJobStatus) -> RLJobStatus:

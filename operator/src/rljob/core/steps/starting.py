@@ -24,6 +24,7 @@ from rljob.core.transitions.children import delete_cluster, report_refused, repo
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import look_again_seconds, report_not_ready, with_cluster, with_cluster_begun
 from rljob.core.transitions.queue_admission import admission_of, with_admission
+from rljob.core.transitions.start_stages import SUBMITTING, with_stage
 from rljob.core.watched import Watched
 from rljob.render import names
 from rljob.render.accelerators import class_is_known
@@ -276,7 +277,7 @@ def intend_attempt(context: Context) -> Plan | None:
     new = with_admission(context, context.status, started=True).model_copy(
         update={"intent": intent, "next_attempt_time": None}
     )
-    new = with_cluster(context, new)
+    new = with_stage(with_cluster(context, new), SUBMITTING, times.to_text(context.now))
     new = context.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
     new = context.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
     return context.write(new)

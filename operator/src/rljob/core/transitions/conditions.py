@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
-from rljob.core import status
+from rljob.core import status, times
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.context import Context
-from rljob.core.manifest_facts import intended_cluster
+from rljob.core.manifest_facts import counted_workers, intended_cluster, pod_is_ready, wanted_workers
+from rljob.core.observed import Manifest
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.polling import HEAD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MIN, pod_poll_seconds
 from rljob.core.reasons import Reason
+from rljob.core.transitions.start_stages import PODS, QUEUED, with_stage
 from rljob.render.ports import DASHBOARD_PORT
 
 
@@ -28,9 +30,17 @@ def report_not_ready(
         with_cluster(context, current), ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason, message
     )
     new = context.writer.summarised(new, state, reason, message)
+    if new != context.status and context.cluster is not None:
+        new = _with_pods(context, new, context.cluster, queued=state is State.QUEUED)
     # Normal progress is in the condition; an event is for what somebody should look at.
     events = (EventNote(EventType.WARNING, reason, message),) if problem else ()
     return context.write(new, *events, requeue=seconds or look_again_seconds(context))
+
+
+def _with_pods(context: Context, current: RLJobStatus, cluster: Manifest, *, queued: bool) -> RLJobStatus:
+    ready = counted_workers(cluster) + (context.head_pod is not None and pod_is_ready(context.head_pod))
+    detail = "" if queued else f"{ready} of {wanted_workers(cluster) + 1} are ready"
+    return with_stage(current, QUEUED if queued else PODS, times.to_text(context.now), detail)
 
 
 def look_again_seconds(context: Context) -> float:
@@ -66,7 +76,8 @@ def with_cluster(context: Context, current: RLJobStatus) -> RLJobStatus:
 def with_cluster_begun(context: Context, current: RLJobStatus, message: str = "") -> RLJobStatus:
     """Return the status with the cluster reported as starting: one write for that and for what allows it to start."""
     reason = Reason.CLUSTER_STARTING
-    new = context.writer.with_condition(current, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason)
+    new = with_stage(current, PODS, times.to_text(context.now))
+    new = context.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason)
     return context.writer.summarised(new, State.STARTING, reason, message)
 
 

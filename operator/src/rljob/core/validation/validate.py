@@ -107,8 +107,8 @@ def validate(
 ) -> Checked:
     """Merge, type and check a spec. `generated`: the name is metadata.generateName, to which characters are added.
 
-    `created`: the job is created with this spec, which was not edited since. `absent` is what a recipe that is not
-    among `recipes` is told with.
+    `created`: the job is created with this spec, which nobody edited since. `absent` is what a recipe that is not among
+    `recipes` is told with.
     """
     if refused := (*kept_size_violation(raw_spec), *_depth_violations(raw_spec)):
         return Checked(None, refused)

@@ -16,7 +16,8 @@ from rljob_runtime.contract import Phase, StartProgress, StartStage
 
 
 def starting(status: Json | None, stage: StartStage, *numbers: int, begun: float = 0.0, **facts: object) -> Observed:
-    start = StartProgress(stage, at(begun).timestamp(), *numbers)
+    done, total = numbers or (None, None)
+    start = StartProgress(stage, at(begun).timestamp(), done, total)
     told = answer({"phase": Phase.STARTING, "step": 0, "start": start})
     return running(job=job(status=status or status_submitted()), progress=told, **facts)
 
