@@ -76,7 +76,11 @@ def with_english_anchors(text: str, english: str, page: str) -> str:
     if [level for level, _ in headings(text)] != [level for level, _ in anchors]:
         raise ValueError(f"{page}: its headings do not have the levels of those of the English page, one by one")
     rest = iter(anchors)
-    mark = lambda match: f'<a id="{next(rest)[1]}"></a>\n\n{match[0]}'  # noqa: E731
+
+    def mark(match: re.Match[str]) -> str:
+        level, anchor = next(rest)
+        return match[0] if level == 1 else f'<a id="{anchor}"></a>\n\n{match[0]}'
+
     parts = FENCED.split(text)
     codes = [code[0] for code in FENCED.finditer(text)]
     marked = [re.sub(r"^#+ .+$", mark, part, flags=re.MULTILINE) for part in parts]
@@ -103,7 +107,8 @@ class Collection:
         """Add the page of a file or folder, and note the files that it links to."""
         path = place(source)
         if source.suffix == ".md":
-            text = (self.root / source).read_text()
+            # MkDocs takes the title of a page from a heading at its beginning: no stamp, no note of a generator before it.
+            text = re.sub(r"\A<!--.*?-->\n", "", (self.root / source).read_text())
             if source.name.endswith(TRANSLATED):
                 english = self.root / source.with_name(source.name.removesuffix(TRANSLATED) + ".md")
                 text = with_english_anchors(text, english.read_text(), str(source))

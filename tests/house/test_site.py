@@ -69,7 +69,7 @@ def test_a_chinese_page_links_to_pages_and_the_language_is_chosen_later(tmp_path
 
 def test_links_to_english_headings_work_on_a_chinese_page() -> None:
     text = with_english_anchors("# 甲\n\n```sh\n# x\n```\n\n## 乙 `b`\n", "# A\n\n## The `b`\n", "a.zh.md")
-    assert text == '<a id="a"></a>\n\n# 甲\n\n```sh\n# x\n```\n\n<a id="the-b"></a>\n\n## 乙 `b`\n'
+    assert text == '# 甲\n\n```sh\n# x\n```\n\n<a id="the-b"></a>\n\n## 乙 `b`\n'
 
 
 def test_a_chinese_page_with_other_headings_is_refused() -> None:
