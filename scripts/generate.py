@@ -23,6 +23,7 @@ from scripts.ascend_image import ascend_image_page
 from scripts.command_recipes.manifest import manifest_files
 from scripts.command_recipes.page import cann_recipes_page
 from scripts.dashboards import board_files
+from scripts.exit_codes_reference import exit_codes_page
 from scripts.memory_reference import memory_page
 from scripts.models_reference import models_page
 from scripts.permissions_reference import permissions_page
@@ -54,6 +55,7 @@ def generated_files() -> dict[Path, str]:
     pages = {
         ROOT / "docs/comparison.md": comparison_page(),
         reference / "rljob.md": rljob_page(),
+        reference / "exit-codes.md": exit_codes_page(),
         reference / "metrics.md": metrics_page(),
         reference / "memory.md": memory_page(),
         reference / "models.md": models_page(),

@@ -107,7 +107,7 @@ class Collection:
         """Add the page of a file or folder, and note the files that it links to."""
         path = place(source)
         if source.suffix == ".md":
-            # MkDocs takes the title of a page from a heading at its beginning: no stamp, no note of a generator before it.
+            # MkDocs takes the title of a page from a heading at its beginning, with no comment before it.
             text = re.sub(r"\A<!--.*?-->\n", "", (self.root / source).read_text())
             if source.name.endswith(TRANSLATED):
                 english = self.root / source.with_name(source.name.removesuffix(TRANSLATED) + ".md")

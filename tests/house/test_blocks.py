@@ -99,11 +99,16 @@ def test_blocks_are_found_in_lists_and_with_a_file_to_save() -> None:
 )
 def test_a_block_without_a_verdict_is_refused(marks: str, message: str) -> None:
     with pytest.raises(BlockError, match=message):
-        list(blocks("page.md", f"{marks}```sh\nmake\n```\n"))
+        blocks("page.md", f"{marks}```sh\nmake\n```\n")
+
+
+def test_all_blocks_without_a_verdict_are_named_at_once() -> None:
+    with pytest.raises(BlockError, match=r"(?s)page.md:1: .*page.md:5: "):
+        blocks("page.md", "```sh\nmake\n```\n\n```yaml\na: 1\n```\n")
 
 
 def test_other_languages_need_no_verdict() -> None:
-    assert list(blocks("page.md", "```text\nout\n```\n")) == []
+    assert blocks("page.md", "```text\nout\n```\n") == []
 
 
 def test_commands_are_found_in_pipes_substitutions_and_continuations() -> None:
