@@ -26,6 +26,9 @@ FENCE = re.compile(
     r"(?P<text>.*?)^(?P=indent)(?P=ticks)[ \t]*$",
     re.DOTALL | re.MULTILINE,
 )
+INDENTED = re.compile(r"^(?P<before>\S.*)\n\n {4}(?P<text>\S.*)$", re.MULTILINE)
+"""The beginning of a block by indentation, which has no language."""
+LIST_ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 MARK = re.compile(r"<!-- (?P<kind>[a-z]+): (?P<value>\S+) -->")
 CHECKED = ("sh", "yaml")
 NOT_FOR_USERS = ("docs/design", "docs/reference")
@@ -105,6 +108,13 @@ def blocks(page: str, text: str) -> list[Block]:
             found.append(_block(page, text.count("\n", 0, match.start("ticks")) + 1, match))
         except BlockError as error:
             wrong.append(str(error))
+    plain = FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for match in INDENTED.finditer(plain):
+        if not LIST_ITEM.match(match["before"]):
+            line = plain.count("\n", 0, match.start("text")) + 1
+            wrong.append(
+                f"{page}:{line}: a block by indentation has no language; fence it as sh, yaml, text or another"
+            )
     if wrong:
         raise BlockError("\n".join(wrong))
     return found

@@ -107,6 +107,12 @@ def test_all_blocks_without_a_verdict_are_named_at_once() -> None:
         blocks("page.md", "```sh\nmake\n```\n\n```yaml\na: 1\n```\n")
 
 
+def test_a_block_by_indentation_is_refused() -> None:
+    with pytest.raises(BlockError, match=r"page.md:3: a block by indentation"):
+        blocks("page.md", "Run\n\n    make\n")
+    assert blocks("page.md", "1.  Run\n\n    this as well\n\n```text\nout\n\n    more\n```\n") == []
+
+
 def test_other_languages_need_no_verdict() -> None:
     assert blocks("page.md", "```text\nout\n```\n") == []
 
