@@ -27,7 +27,7 @@ BUILD_SECONDS = 300
 def build() -> int:
     """Build the site and return the exit code."""
     count = stage(BUILT / "pages")
-    python = prepare(Interpreter(Path(sys.executable), platform.python_version()), LOCK, "site")
+    python = prepare(Interpreter(Path(sys.executable), platform.python_version()), LOCK)
     command = [str(python), "-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
     # Not --quiet, with which MkDocs does not count warnings. The variable suppresses an advertisement of Material.
     done = subprocess.run(
