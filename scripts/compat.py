@@ -141,15 +141,15 @@ def _numbers(release: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", release)]
 
 
-def environment_folder(interpreter: Interpreter, lock: bytes, purpose: str = "compat") -> Path:
+def environment_folder(interpreter: Interpreter, lock: bytes) -> Path:
     """Return the folder of an interpreter's virtual environment, which the lock and the interpreter determine."""
     key = hashlib.sha256(b"\0".join((lock, str(interpreter.path).encode(), interpreter.release.encode()))).hexdigest()
-    return cache_folder() / purpose / f"{interpreter.release}-{key[:16]}"
+    return cache_folder() / "compat" / f"{interpreter.release}-{key[:16]}"
 
 
-def prepare(interpreter: Interpreter, locked: Path = LOCK, purpose: str = "compat") -> Path:
+def prepare(interpreter: Interpreter, requirements: Path) -> Path:
     """Create the virtual environment unless it exists, and return its Python. Raise CalledProcessError or OSError."""
-    folder = environment_folder(interpreter, locked.read_bytes(), purpose)
+    folder = environment_folder(interpreter, requirements.read_bytes())
     python, ready = folder / "bin/python", folder / "ready"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:
@@ -158,7 +158,7 @@ def prepare(interpreter: Interpreter, locked: Path = LOCK, purpose: str = "compa
         if not ready.exists():
             shutil.rmtree(folder, ignore_errors=True)
             _uv("venv", "--quiet", "--python", str(interpreter.path), str(folder))
-            _uv("pip", "sync", "--quiet", "--require-hashes", "--python", str(python), str(locked))
+            _uv("pip", "sync", "--quiet", "--require-hashes", "--python", str(python), str(requirements))
             ready.touch()
     return python
 

@@ -24,6 +24,7 @@ from scripts.client_reference import client_page
 from scripts.command_recipes.manifest import manifest_files
 from scripts.command_recipes.page import cann_recipes_page
 from scripts.dashboards import board_files
+from scripts.exit_codes_reference import exit_codes_page
 from scripts.memory_reference import memory_page
 from scripts.models_reference import models_page
 from scripts.permissions_reference import permissions_page
@@ -55,6 +56,7 @@ def generated_files() -> dict[Path, str]:
     pages = {
         ROOT / "docs/comparison.md": comparison_page(),
         reference / "rljob.md": rljob_page(),
+        reference / "exit-codes.md": exit_codes_page(),
         reference / "metrics.md": metrics_page(),
         reference / "client.md": client_page(),
         reference / "memory.md": memory_page(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -296,7 +297,17 @@ def _members(module: ModuleType, name: str) -> list[tuple[str, str]]:
     return rows
 
 
+PLACEHOLDER = re.compile(r"`[^`]*`|<(?=\w)")
+"""A span of code, or the beginning of a placeholder outside of one."""
+
+
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Return a text as a cell: in one line, and without what would be a column or an element of HTML."""
+    shown = PLACEHOLDER.sub(lambda match: "&lt;" if match[0] == "<" else match[0], " ".join(text.split()))
+    return shown.replace("|", "\\|")

@@ -197,9 +197,9 @@ FULL = (
     ),
     Stage(
         "training",
-        "the one run with real verl and vLLM",
+        "the one run with real verl and vLLM, and the commands of the documentation",
         (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", "tests/e2e"),
-        25,
+        40,
         after=("product", "load-verl"),
         after_end_of=("lifecycle", "seams", "scale"),
     ),

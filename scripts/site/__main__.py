@@ -27,12 +27,22 @@ BUILD_SECONDS = 300
 def build() -> int:
     """Build the site and return the exit code."""
     count = stage(BUILT / "pages")
-    python = prepare(Interpreter(Path(sys.executable), platform.python_version()), LOCK, "site")
-    command = [str(python), "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
-    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # an advertisement of Material for its successor
-    code = subprocess.run(command, cwd=ROOT, check=False, timeout=BUILD_SECONDS, env=quiet).returncode
-    if code:
-        return code
+    python = prepare(Interpreter(Path(sys.executable), platform.python_version()), LOCK)
+    command = [str(python), "-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
+    # Not --quiet, with which MkDocs does not count warnings. The variable suppresses an advertisement of Material.
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        check=False,
+        timeout=BUILD_SECONDS,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        print(*(line for line in done.stdout.splitlines() if not line.startswith("INFO")), sep="\n")
+        return done.returncode
     if foreign := foreign_resources(BUILT / "html"):
         print("pages load from elsewhere, so the site does not work offline:", *foreign, sep="\n  ")
         return 1

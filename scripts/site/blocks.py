@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +26,9 @@ FENCE = re.compile(
     r"(?P<text>.*?)^(?P=indent)(?P=ticks)[ \t]*$",
     re.DOTALL | re.MULTILINE,
 )
+INDENTED = re.compile(r"^(?P<before>\S.*)\n\n {4}(?P<text>\S.*)$", re.MULTILINE)
+"""The beginning of a block by indentation, which has no language."""
+LIST_ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 MARK = re.compile(r"<!-- (?P<kind>[a-z]+): (?P<value>\S+) -->")
 CHECKED = ("sh", "yaml")
 NOT_FOR_USERS = ("docs/design", "docs/reference")
@@ -95,21 +97,39 @@ def user_pages(root: Path = ROOT) -> list[str]:
     ]
 
 
-def blocks(page: str, text: str) -> Iterator[Block]:
-    """Return the blocks of a page that have to be checked. Raise BlockError."""
+def blocks(page: str, text: str) -> list[Block]:
+    """Return the blocks of a page that have to be checked. Raise BlockError with all that have no usable verdict."""
+    found: list[Block] = []
+    wrong: list[str] = []
     for match in FENCE.finditer(text):
         if match["language"] not in CHECKED:
             continue
-        line = text.count("\n", 0, match.start("ticks")) + 1
-        place, indent = f"{page}:{line}", len(match["indent"])
-        marks = [(mark["kind"], mark["value"]) for mark in MARK.finditer(match["marks"])]
-        names = [value for kind, value in marks if kind == "save"]
-        verdicts = [mark for mark in marks if mark[0] != "save"]
-        if len(verdicts) != 1:
-            raise BlockError(f"{place}: {len(verdicts)} verdicts above the block; write one of {_choices()}")
-        verdict, value = _verdict(*verdicts[0], place)
-        lines = [each[indent:] for each in match["text"].splitlines()]
-        yield Block(page, line, match["language"], "\n".join(lines) + "\n", verdict, value, "".join(names))
+        try:
+            found.append(_block(page, text.count("\n", 0, match.start("ticks")) + 1, match))
+        except BlockError as error:
+            wrong.append(str(error))
+    plain = FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for match in INDENTED.finditer(plain):
+        if not LIST_ITEM.match(match["before"]):
+            line = plain.count("\n", 0, match.start("text")) + 1
+            wrong.append(
+                f"{page}:{line}: a block by indentation has no language; fence it as sh, yaml, text or another"
+            )
+    if wrong:
+        raise BlockError("\n".join(wrong))
+    return found
+
+
+def _block(page: str, line: int, match: re.Match[str]) -> Block:
+    place, indent = f"{page}:{line}", len(match["indent"])
+    marks = [(mark["kind"], mark["value"]) for mark in MARK.finditer(match["marks"])]
+    verdicts = [mark for mark in marks if mark[0] != "save"]
+    if len(verdicts) != 1:
+        raise BlockError(f"{place}: {len(verdicts)} verdicts above the block; write one of {_choices()}")
+    verdict, value = _verdict(*verdicts[0], place)
+    lines = "".join(f"{each[indent:]}\n" for each in match["text"].splitlines())
+    saved = "".join(value for kind, value in marks if kind == "save")
+    return Block(page, line, match["language"], lines, verdict, value, saved)
 
 
 def _verdict(kind: str, value: str, place: str) -> tuple[Verdict, str]:
@@ -131,5 +151,14 @@ def _choices() -> str:
 
 
 def all_blocks(root: Path = ROOT) -> list[Block]:
-    """Return the checked blocks of all user pages. Raise BlockError."""
-    return [block for page in user_pages(root) for block in blocks(page, (root / page).read_text())]
+    """Return the checked blocks of all user pages. Raise BlockError with all that have no usable verdict."""
+    found: list[Block] = []
+    wrong: list[str] = []
+    for page in user_pages(root):
+        try:
+            found += blocks(page, (root / page).read_text())
+        except BlockError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise BlockError("\n".join(wrong))
+    return found

@@ -7,6 +7,7 @@ rewritten accordingly; nothing else of a page is changed.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -17,8 +18,10 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = PurePosixPath("docs")
-CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1[ \t]*$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1[ \t]*$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 """Fenced blocks and code spans, which contain no links."""
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+"""Fenced blocks, which contain no headings."""
 LINK = re.compile(r"(?<=\]\()([^)\s#]*)(#[^)\s]*)?(?=\))")
 TRANSLATED = ".zh.md"
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".sh": "sh"}
@@ -39,9 +42,11 @@ def place(source: PurePosixPath) -> PurePosixPath:
         return source.relative_to(DOCS)
     if len(source.parts) == 1 and source.name.startswith("README."):
         return PurePosixPath(source.name.replace("README", "index"))
-    name = str(source) if source.suffix == ".md" else f"{source}.md"
-    # A README would become the index of its folder, beside pages of the files in it.
-    return PurePosixPath("source") / name.replace("README.md", "readme.md")
+    if source.suffix == ".md":
+        # A README would become the index of its folder, beside pages of the files in it.
+        return PurePosixPath("source") / str(source).replace("README.md", "readme.md")
+    # The plug-in for languages takes two letters after a dot, such as `py`, for a language.
+    return PurePosixPath("source") / source.with_name(source.name.replace(".", "-") + ".md")
 
 
 def without_code(text: str, change: Callable[[str], str]) -> str:
@@ -51,6 +56,35 @@ def without_code(text: str, change: Callable[[str], str]) -> str:
         parts += [change(text[end : code.start()]), code[0]]
         end = code.end()
     return "".join([*parts, change(text[end:])])
+
+
+def headings(text: str) -> list[tuple[int, str]]:
+    """Return the level of each heading of a page, and the anchor that GitHub gives to it."""
+    found = []
+    for marks, heading in re.findall(r"^(#+) (.+)$", FENCED.sub("", text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        found.append((len(marks), re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")))
+    return found
+
+
+def with_english_anchors(text: str, english: str, page: str) -> str:
+    """Return a translated page on which links to headings of the English page work too.
+
+    Pages without a translation link to them in both languages. Raise ValueError if the headings do not correspond.
+    """
+    anchors = headings(english)
+    if [level for level, _ in headings(text)] != [level for level, _ in anchors]:
+        raise ValueError(f"{page}: its headings do not have the levels of those of the English page, one by one")
+    rest = iter(anchors)
+
+    def mark(match: re.Match[str]) -> str:
+        level, anchor = next(rest)
+        return match[0] if level == 1 else f'<a id="{anchor}"></a>\n\n{match[0]}'
+
+    parts = FENCED.split(text)
+    codes = [code[0] for code in FENCED.finditer(text)]
+    marked = [re.sub(r"^#+ .+$", mark, part, flags=re.MULTILINE) for part in parts]
+    return "".join(itertools.chain(*itertools.zip_longest(marked, codes, fillvalue="")))
 
 
 def tracked(root: Path = ROOT) -> frozenset[PurePosixPath]:
@@ -73,7 +107,12 @@ class Collection:
         """Add the page of a file or folder, and note the files that it links to."""
         path = place(source)
         if source.suffix == ".md":
-            text = without_code((self.root / source).read_text(), lambda part: self._links(part, source))
+            # MkDocs takes the title of a page from a heading at its beginning, with no comment before it.
+            text = re.sub(r"\A<!--.*?-->\n", "", (self.root / source).read_text())
+            if source.name.endswith(TRANSLATED):
+                english = self.root / source.with_name(source.name.removesuffix(TRANSLATED) + ".md")
+                text = with_english_anchors(text, english.read_text(), str(source))
+            text = without_code(text, lambda part: self._links(part, source))
         else:
             text = self._source(source)
         self.pages[source] = Page(path, text)

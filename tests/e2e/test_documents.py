@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +18,8 @@ from scripts.site.manifests import manifests
 from scripts.site.pages import TRANSLATED
 from scripts.site.shell import unknown_options
 from tests.e2e.conftest import cluster
-from tests.house.test_blocks import checkout
 from tests.kube import Kube, wait_for
+from tests.reader import carry_out, checkout
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -74,17 +71,8 @@ def test_the_commands_of_a_page_run(page: str, reader: Kube, tmp_path: Path) -> 
     config.write_text(Path(reader.kubeconfig).read_text())
     own = replace(reader, kubeconfig=str(config))
     own.run("config", "set-context", "--current", f"--namespace={reader.namespace}")
-    folders = (Path(sys.executable).parent, Path(reader.kubectl).parent, cluster("path", "helm"))
-    path = os.pathsep.join([*map(str, folders), os.environ.get("PATH", os.defpath)])
-    done = subprocess.run(
-        ["bash", "-euxc", "\n".join(block.text for block in PAGES[page])],
-        cwd=checkout(tmp_path),
-        env={"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(config), "LANG": "C.UTF-8"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PAGE_SECONDS,
-        check=False,
-    )
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout[-4000:]
+    text = "\n".join(block.text for block in PAGES[page])
+    programs = (Path(reader.kubectl).parent, cluster("path", "helm"))
+    code, output = carry_out(text, checkout(tmp_path), config, PAGE_SECONDS, programs)
+    print(output)
+    assert code == 0, output[-4000:]

@@ -6,9 +6,6 @@ Blocks that need a cluster are run by tests/e2e/test_documents.py.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ from scripts.site.blocks import Block, BlockError, Reason, Verdict, all_blocks, 
 from scripts.site.manifests import SHARED_RECIPES, manifests
 from scripts.site.pages import ROOT, TRANSLATED
 from scripts.site.shell import commands, problems, without_comments
+from tests.reader import carry_out, checkout
 
 BLOCKS = all_blocks()
 RUN_SECONDS = 120
@@ -58,31 +56,11 @@ def test_the_test_of_a_block_reads_its_page(block: Block) -> None:
 @pytest.mark.parametrize("block", chosen(Verdict.RUN_HERE))
 def test_commands_run(block: Block, tmp_path: Path) -> None:
     folder = checkout(tmp_path)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    environment = {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none"), "LANG": "C.UTF-8"}
     for other in BLOCKS:
         if other.save and other.page == block.page:
             (folder / other.save).write_text(other.text)
-    done = subprocess.run(
-        ["bash", "-euc", block.text],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def checkout(folder: Path) -> Path:
-    """Return a folder in which the files of the checkout can be read, and new ones do not get into it."""
-    place = folder / "checkout"
-    place.mkdir()
-    for entry in ROOT.iterdir():
-        if not entry.name.startswith("."):
-            (place / entry.name).symlink_to(entry)
-    return place
+    code, output = carry_out(block.text, folder, tmp_path / "none", RUN_SECONDS)
+    assert code == 0, output
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if block.page.endswith(TRANSLATED)}))
@@ -121,11 +99,22 @@ def test_blocks_are_found_in_lists_and_with_a_file_to_save() -> None:
 )
 def test_a_block_without_a_verdict_is_refused(marks: str, message: str) -> None:
     with pytest.raises(BlockError, match=message):
-        list(blocks("page.md", f"{marks}```sh\nmake\n```\n"))
+        blocks("page.md", f"{marks}```sh\nmake\n```\n")
+
+
+def test_all_blocks_without_a_verdict_are_named_at_once() -> None:
+    with pytest.raises(BlockError, match=r"(?s)page.md:1: .*page.md:5: "):
+        blocks("page.md", "```sh\nmake\n```\n\n```yaml\na: 1\n```\n")
+
+
+def test_a_block_by_indentation_is_refused() -> None:
+    with pytest.raises(BlockError, match=r"page.md:3: a block by indentation"):
+        blocks("page.md", "Run\n\n    make\n")
+    assert blocks("page.md", "1.  Run\n\n    this as well\n\n```text\nout\n\n    more\n```\n") == []
 
 
 def test_other_languages_need_no_verdict() -> None:
-    assert list(blocks("page.md", "```text\nout\n```\n")) == []
+    assert blocks("page.md", "```text\nout\n```\n") == []
 
 
 def test_commands_are_found_in_pipes_substitutions_and_continuations() -> None:

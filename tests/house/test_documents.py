@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rljob.cli.main import main
+from scripts.site.pages import headings
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -21,11 +22,7 @@ def documents() -> list[Path]:
 
 def anchors(text: str) -> set[str]:
     """Return the anchors that GitHub gives to the headings of a page."""
-    found = set()
-    for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE):
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
-        found.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))
-    return found
+    return {anchor for _, anchor in headings(text)}
 
 
 def broken_links(page: Path) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from scripts.site import translations
 from scripts.site.check import foreign_resources
-from scripts.site.pages import collect
+from scripts.site.pages import collect, with_english_anchors
 from scripts.site.translations import Translation
 
 CHINESE = translations.translations()
@@ -53,18 +53,28 @@ def test_links_out_of_the_documentation_become_pages(tmp_path: Path) -> None:
     (root / "examples").mkdir()
     (root / "examples/job.yaml").write_text("a: ```\n")
     pages = {str(page.path): page.text for page in collect(root)}
-    assert set(pages) == {"index.md", "a.md", "source/examples/job.yaml.md", "source/examples.md"}
+    assert set(pages) == {"index.md", "a.md", "source/examples/job-yaml.md", "source/examples.md"}
     home, _, code = pages["index.md"].partition("```sh")
-    assert home.strip() == "[a](a.md#b) [job](source/examples/job.yaml.md) [web](https://example.com)"
+    assert home.strip() == "[a](a.md#b) [job](source/examples/job-yaml.md) [web](https://example.com)"
     assert "[a](docs/a.md)" in code, "code is not changed"
     assert "[folder](source/examples.md)" in pages["a.md"]
     assert "examples/job.yaml" in pages["source/examples.md"]
 
 
 def test_a_chinese_page_links_to_pages_and_the_language_is_chosen_later(tmp_path: Path) -> None:
-    root = write(tmp_path, docs__a="# A\n", docs__a_zh="# 甲\n", docs__b_zh="[甲](a.zh.md)\n")
+    root = write(tmp_path, docs__a="# A\n", docs__a_zh="# 甲\n", docs__b="[A](a.md)\n", docs__b_zh="[甲](a.zh.md)\n")
     pages = {str(page.path): page.text for page in collect(root)}
     assert pages["b.zh.md"] == "[甲](a.md)\n"
+
+
+def test_links_to_english_headings_work_on_a_chinese_page() -> None:
+    text = with_english_anchors("# 甲\n\n```sh\n# x\n```\n\n## 乙 `b`\n", "# A\n\n## The `b`\n", "a.zh.md")
+    assert text == '# 甲\n\n```sh\n# x\n```\n\n<a id="the-b"></a>\n\n## 乙 `b`\n'
+
+
+def test_a_chinese_page_with_other_headings_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^a.zh.md: its headings"):
+        with_english_anchors("# 甲\n", "# A\n\n## B\n", "a.zh.md")
 
 
 @pytest.mark.parametrize(
