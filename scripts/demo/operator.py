@@ -19,8 +19,9 @@ def install(kubernetes: Kubernetes, helm: str, image: str, image_id: str) -> Non
     The local image keeps its tag when its content changes. A pod annotation with its digest makes the pod roll out
     exactly then.
     """
-    repository, _, tag = image.rpartition(":")
-    settings = {"image.repository": repository, "image.tag": tag}
+    name, _, tag = image.rpartition(":")
+    registry, _, repository = name.rpartition("/")
+    settings = {"image.registry": registry, "image.repository": repository, "image.tag": tag}
     if image_id:
         settings[r"podAnnotations.rljob\.dev/image"] = image_id
     words = [helm, "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"]

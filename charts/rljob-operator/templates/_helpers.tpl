@@ -39,10 +39,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "rljob.image" -}}
+{{- $repository := printf "%s/%s" (trimSuffix "/" .Values.image.registry) .Values.image.repository }}
 {{- if .Values.image.digest }}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- printf "%s@%s" $repository .Values.image.digest }}
 {{- else }}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* An image as it is written, or below image.registry: a registry's name has a dot or a port, or is localhost. */}}
+{{- define "rljob.imageBelow" -}}
+{{- $first := first (splitList "/" .name) }}
+{{- if and (contains "/" .name) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
+{{- .name }}
+{{- else -}}
+{{- printf "%s/%s" (trimSuffix "/" .root.Values.image.registry) .name }}
 {{- end }}
 {{- end }}
 

@@ -25,7 +25,7 @@ def copy_runtime(source: Path, target: Path, *, with_verl: bool) -> str:
         if not (source / part).is_dir():
             raise FileNotFoundError(
                 f"{source / part}: this image carries no runtime, or that of another release; use the operator's image "
-                "of this release (image.repository of the chart)"
+                "of this release (image.registry of the chart)"
             )
     files = sum(_copy(str(source / part), str(target / part)) for part in parts)
     return f"copied {files} files to {target} in {time.monotonic() - started:.2f} s"

@@ -30,7 +30,7 @@ USER_ADVICE = (
     "namespace allows root, runAsNonRoot: false"
 )
 NODES = "choose nodes by the label kubernetes.io/arch in template.nodeSelector"
-SETTING = "the operator's --runtime-image (image.repository and image.tag of its chart)"
+SETTING = "the operator's --runtime-image (image.registry and image.tag of its chart)"
 
 
 def injected_image(cluster: Manifest | None) -> str | None:
