@@ -83,7 +83,7 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
             "backoffLimit": initializer.retries,
             "activeDeadlineSeconds": initializer.timeout_seconds,
             **_shared_work(initializer),
-            **(_give_up_on_bad_code() if fetch else {}),
+            **_give_up(code.FETCH_CONTAINER if fetch else None, CONTAINER if with_runtime else None),
             "template": {
                 "metadata": {"labels": job_labels(job) | marks},
                 "spec": {
@@ -120,13 +120,14 @@ def _shared_work(initializer: Initializer) -> dict[str, Any]:
     return {"completionMode": "Indexed", "completions": count, "parallelism": count} if count > 1 else {}
 
 
-def _give_up_on_bad_code() -> dict[str, Any]:
-    """Do not retry if the commit does not exist.
+def _give_up(*containers: str | None) -> dict[str, Any]:
+    """Do not retry if one of these programs of ours says that no try can succeed: no such commit, model or right.
 
     https://kubernetes.io/docs/tasks/job/pod-failure-policy/
     """
-    codes = {"containerName": code.FETCH_CONTAINER, "operator": "In", "values": [int(ExitCode.BAD_CONFIG)]}
-    return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]}}
+    hopeless = {"operator": "In", "values": [int(ExitCode.BAD_CONFIG)]}
+    rules = [{"action": "FailJob", "onExitCodes": {"containerName": name, **hopeless}} for name in containers if name]
+    return {"podFailurePolicy": {"rules": rules}} if rules else {}
 
 
 def _node_affinity(affinity: dict[str, Any] | None) -> dict[str, Any]:

@@ -52,7 +52,8 @@ class HubSource:
             stated = answer.headers.get("Content-Range", "")
             if continues and not stated.startswith(f"bytes {start}-"):
                 raise ConnectionError(f"{file.path}: asked for bytes from {start}, got {stated[:60]!r}")
-            yield (start if continues else 0), iter(lambda: answer.read(CHUNK), b"")
+            # read1 returns what has arrived, so that a kill loses little.
+            yield (start if continues else 0), iter(lambda: answer.read1(CHUNK), b"")
 
 
 @dataclass(frozen=True)
