@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ class Mirror:
     """Bytes of a file after which the connection is closed, once per file."""
     stuck_at: int | None = None
     """Bytes of a file after which nothing more comes."""
+    pause_seconds: float = 0.0
+    """Pause after each chunk of a file."""
     wrong: dict[str, bytes] = field(default_factory=dict)
     """Content that is served in place of the one that is listed."""
     asked: list[Asked] = field(default_factory=list)
@@ -162,6 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
                 mirror.released.wait(60)
                 self.close_connection = True
                 return
+            time.sleep(mirror.pause_seconds)
             part = data[at : at + CHUNK]
             mirror.sent[name] = mirror.sent.get(name, 0) + len(part)
             try:
@@ -183,10 +187,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(mirror: Mirror) -> Iterator[Mirror]:
+def serving(mirror: Mirror, address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[Mirror]:
     """Serve until the block ends: the hub at 127.0.0.1, its storage under another name of this machine."""
     handler = type("Handler", (_Handler,), {"mirror": mirror})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(address, handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

@@ -22,7 +22,7 @@ from rljob_runtime.contract import ExitCode
 from rljob_runtime.contract.downloads import TOKEN_VARIABLE, Hub, InitializerRequest
 from rljob_runtime.initializers import hubs, target, transfer, web
 from rljob_runtime.initializers.command import initialize
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.initializers.error import RequestError
 from runtime.tests.hub_mirror import CHUNK, MODEL, Mirror, serving
 
 TOKEN = "hf_of_a_test"
@@ -140,7 +140,7 @@ def test_a_cut_connection_continues_at_its_byte(mirror: Mirror, tmp_path: Path) 
     assert mirror.sent["model-00001.safetensors"] == len(FILES["model-00001.safetensors"])
 
 
-def test_a_mirror_without_ranges_begins_anew(mirror: Mirror, tmp_path: Path) -> None:
+def test_a_mirror_without_ranges_begins_again(mirror: Mirror, tmp_path: Path) -> None:
     mirror.cut_at, mirror.no_ranges = 5 * CHUNK, True
     assert run(request(mirror, tmp_path)) == 0
     assert contents(tmp_path) == FILES
@@ -307,7 +307,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Capt
     ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "", "a\nb", "x" * 1025, ".rljob/done", "a\\b", "a/"],
 )
 def test_a_path_that_is_none_is_refused(path: str) -> None:
-    with pytest.raises(RefusedError, match="the path "):
+    with pytest.raises(RequestError, match="the path "):
         hubs.require_path(path)
 
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.contract.downloads import INDEX_VARIABLE, TOKEN_VARIABLE, Hub, InitializerRequest
 from rljob_runtime.initializers import datasets, hubs
+from rljob_runtime.initializers.error import RequestError
 from rljob_runtime.initializers.hubs import RemoteFile, Repository
 from rljob_runtime.initializers.sources import folder_files
 from rljob_runtime.initializers.target import Target, full, is_full, say, size_text
 from rljob_runtime.initializers.transfer import FolderSource, HubSource, Progress, Source, Transfer
 from rljob_runtime.initializers.web import Client
-from rljob_runtime.outcomes import RefusedError, bounded
+from rljob_runtime.outcomes import bounded
 
 TERMINATION_LOG = Path("/dev/termination-log")
 RAW = ".rljob/raw"
@@ -56,7 +57,7 @@ def initialize(argument: str, environ: MutableMapping[str, str], termination_log
                     _skip(request, termination_log)
                 else:
                     _download(request, argument, target, token)
-    except RefusedError as error:
+    except RequestError as error:
         say(bounded(str(error)))
         return int(error.code)
     except OSError as error:
@@ -106,9 +107,8 @@ def _fill(
     paths = [file.path for file in chosen]
     sums = target.write_sums(paths)
     if request.sha256 and sums != request.sha256:
-        raise RefusedError(
+        raise RequestError(
             ExitCode.BAD_CONFIG,
-            "DigestMismatch",
             f"the list of files {target.records}/SHA256SUMS has the SHA-256 {sums}, and download.sha256 is "
             f"{request.sha256}; if the files are those that you want, set it to the former",
         )
@@ -128,7 +128,7 @@ def _origin(request: InitializerRequest, token: str, dataset: datasets.Dataset |
 
 
 def choose(files: list[RemoteFile], request: InitializerRequest, dataset: datasets.Dataset | None) -> list[RemoteFile]:
-    """Return the files that are wanted. Raises RefusedError if there are none."""
+    """Return the files that are wanted. Raises RequestError if there are none."""
     include = dataset.patterns if dataset is not None else request.include or ("*",)
     chosen = [
         file
@@ -138,9 +138,8 @@ def choose(files: list[RemoteFile], request: InitializerRequest, dataset: datase
     ]
     if not chosen:
         shown = ", ".join(sorted(file.path for file in files)[:8])
-        raise RefusedError(
+        raise RequestError(
             ExitCode.BAD_CONFIG,
-            "NothingChosen",
             f"none of {len(files)} files matches {', '.join(include)}; there are {shown}",
         )
     return [replace(file) for file in chosen]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.contract.downloads import InitializerRequest
 from rljob_runtime.files import write_atomically
+from rljob_runtime.initializers.error import RequestError
 from rljob_runtime.initializers.target import Target, say
-from rljob_runtime.outcomes import RefusedError
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,6 @@ SCALE = "_scale_inv"
 BF16_BYTES = 2
 HEADER_MAX = 100 * 2**20
 """Limit of a file's header in the format's reference implementation (safetensors, tensor.rs, MAX_HEADER_SIZE)."""
-UNSUITABLE = "WeightsUnsuitable"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Weights:
 
     @classmethod
     def of(cls, folder: Path) -> Weights:
-        """Read config and index. Raises RefusedError for a model without FP8 blocks."""
+        """Read config and index. Raises RequestError for a model without FP8 blocks."""
         config = _json(folder / CONFIG)
         settings = config.get("quantization_config") or {}
         block = settings.get("weight_block_size")
@@ -82,7 +81,7 @@ class Weights:
 
 
 def convert(request: InitializerRequest, target: Target, index: int | None) -> None:
-    """Convert the files of this pod, or all without an index. Raises RefusedError, OSError."""
+    """Convert the files of this pod, or all without an index. Raises RequestError, OSError."""
     weights = Weights.of(Path(request.source))
     names = weights.names()
     pods = request.pods if index is not None else 1
@@ -217,5 +216,5 @@ def _json(file: Path) -> dict[str, Any]:
     return document
 
 
-def _unsuitable(problem: str) -> RefusedError:
-    return RefusedError(ExitCode.BAD_CONFIG, UNSUITABLE, problem)
+def _unsuitable(problem: str) -> RequestError:
+    return RequestError(ExitCode.BAD_CONFIG, problem)

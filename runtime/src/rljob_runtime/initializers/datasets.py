@@ -17,8 +17,8 @@ from typing import Any
 
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.contract.downloads import DatasetName, Hub
+from rljob_runtime.initializers.error import RequestError
 from rljob_runtime.initializers.target import say
-from rljob_runtime.outcomes import RefusedError
 
 TRAIN, TEST = "train", "test"
 Row = dict[str, Any]
@@ -176,10 +176,8 @@ def last_boxed(text: str) -> str | None:
     return None
 
 
-def _unusable(file: Path, problem: str) -> RefusedError:
-    return RefusedError(
-        ExitCode.BAD_CONFIG, "DatasetUnusable", f"{file}: {problem}; does download.repository hold this data set?"
-    )
+def _unusable(file: Path, problem: str) -> RequestError:
+    return RequestError(ExitCode.BAD_CONFIG, f"{file}: {problem}; does download.repository hold this data set?")
 
 
 TABLE: dict[DatasetName, Dataset] = {

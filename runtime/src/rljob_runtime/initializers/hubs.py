@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.contract.downloads import Hub
+from rljob_runtime.initializers.error import RequestError
 from rljob_runtime.initializers.web import Client
-from rljob_runtime.outcomes import RefusedError
 
 FILES_MAX = 20_000
 PATH_MAX = 1024
@@ -27,7 +27,6 @@ PAGE_SIZE = 100
 """Files that a page of a ModelScope data set has."""
 ENDPOINTS = {Hub.HUGGING_FACE: "https://huggingface.co", Hub.MODEL_SCOPE: "https://www.modelscope.cn"}
 REVISIONS = {Hub.HUGGING_FACE: "main", Hub.MODEL_SCOPE: "master"}
-UNREADABLE = "HubUnreadable"
 DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 NEXT_PAGE = re.compile(r'<([^<>]+)>\s*;\s*rel="next"')
 
@@ -61,7 +60,7 @@ class Repository:
     is_dataset: bool
 
     def files(self, client: Client) -> list[RemoteFile]:
-        """Return all files. Raises RefusedError for a listing that cannot be used."""
+        """Return all files. Raises RequestError for a listing that cannot be used."""
         listing = self._hugging_face(client) if self.hub is Hub.HUGGING_FACE else self._model_scope(client)
         found: dict[str, RemoteFile] = {}
         for file in listing:
@@ -70,9 +69,7 @@ class Repository:
             if len(found) > FILES_MAX:
                 raise _unreadable(f"{self.name} has more than {FILES_MAX} files; name those you need with include")
         if not found:
-            raise RefusedError(
-                ExitCode.BAD_CONFIG, UNREADABLE, f"{self.name} at revision {self.revision} has no files; correct it"
-            )
+            raise RequestError(ExitCode.BAD_CONFIG, f"{self.name} at revision {self.revision} has no files; correct it")
         return list(found.values())
 
     def _hugging_face(self, client: Client) -> Iterator[RemoteFile]:
@@ -135,7 +132,7 @@ class Repository:
 
 
 def require_path(path: str) -> None:
-    """Raise RefusedError for a path that would leave its folder, or that no file of a repository has."""
+    """Raise RequestError for a path that would leave its folder, or that no file of a repository has."""
     parts = PurePosixPath(path).parts
     plain = path == "/".join(parts) and path.isprintable() and "\\" not in path
     if not plain or not parts or path.startswith("/") or ".." in parts or len(path) > PATH_MAX:
@@ -180,5 +177,5 @@ def _digest(value: object) -> str:
     return text if DIGEST.fullmatch(text) else ""
 
 
-def _unreadable(problem: str) -> RefusedError:
-    return RefusedError(ExitCode.ENVIRONMENT, UNREADABLE, problem)
+def _unreadable(problem: str) -> RequestError:
+    return RequestError(ExitCode.ENVIRONMENT, problem)

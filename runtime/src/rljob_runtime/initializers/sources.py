@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from rljob_runtime.contract import ExitCode
+from rljob_runtime.initializers.error import RequestError
 from rljob_runtime.initializers.hubs import FILES_MAX, RemoteFile, require_path
 from rljob_runtime.initializers.target import RECORDS
-from rljob_runtime.outcomes import RefusedError
 
 HIDDEN = {RECORDS, ".git", ".cache"}
 """Folders that are records of a download and not its files; .cache is that of huggingface_hub."""
@@ -25,9 +25,9 @@ def folder_files(folder: Path) -> list[RemoteFile]:
             require_path(path)
             found.append(RemoteFile(path, file.stat().st_size, str(file)))
             if len(found) > FILES_MAX:
-                raise RefusedError(ExitCode.BAD_CONFIG, "SourceUnreadable", f"{folder} has more than {FILES_MAX} files")
+                raise RequestError(ExitCode.BAD_CONFIG, f"{folder} has more than {FILES_MAX} files")
     if not found:
-        raise RefusedError(ExitCode.BAD_CONFIG, "SourceUnreadable", f"{folder} has no files; correct the path")
+        raise RequestError(ExitCode.BAD_CONFIG, f"{folder} has no files; correct the path")
     return found
 
 

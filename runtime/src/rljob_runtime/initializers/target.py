@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.files import write_atomically
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.initializers.error import RequestError
 
 RECORDS = ".rljob"
 LOCK_PAUSE_SECONDS = 1.0
@@ -99,7 +99,7 @@ class Target:
         return hashlib.sha256(text).hexdigest()
 
     def require_room(self, needed: int) -> None:
-        """Raise RefusedError if the volume has no room for so many bytes more."""
+        """Raise RequestError if the volume has no room for so many bytes more."""
         free = shutil.disk_usage(self.folder).free
         if needed > free:
             raise full(self.folder, f"{size_text(needed)} are needed and {size_text(free)} are free")
@@ -148,9 +148,9 @@ def git_blob(size: int) -> hashlib._Hash:
     return hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
 
 
-def full(folder: Path, problem: str) -> RefusedError:
+def full(folder: Path, problem: str) -> RequestError:
     """Return the error of a volume without room."""
-    return RefusedError(ExitCode.ENVIRONMENT, "DiskFull", f"{folder}: {problem}; enlarge the volume or free some")
+    return RequestError(ExitCode.ENVIRONMENT, f"{folder}: {problem}; enlarge the volume or free some")
 
 
 def is_full(error: OSError) -> bool:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from rljob_runtime.contract import ExitCode
+from rljob_runtime.initializers.error import RequestError, StoppedError
 from rljob_runtime.initializers.hubs import RemoteFile
 from rljob_runtime.initializers.target import CHUNK, Target, digests, full, git_blob, is_full, say, size_text
 from rljob_runtime.initializers.web import Client
-from rljob_runtime.outcomes import RefusedError
 
 AT_A_TIME = 4
 PROGRESS_SECONDS = 5.0
@@ -83,7 +83,7 @@ class Progress:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, count: int, *, files: int = 0, moved: bool = True) -> None:
-        """Count what was done; a file that begins anew takes its bytes back."""
+        """Count what was done; a file that begins again takes its bytes back."""
         with self._guard:
             self.bytes_done += count
             self.files_done += files
@@ -113,7 +113,7 @@ class Transfer:
     progress: Progress
 
     def run(self, files: list[RemoteFile]) -> None:
-        """Transfer all files that are not there. Raises RefusedError; the other files then stop soon."""
+        """Transfer all files that are not there. Raises RequestError; the other files then stop soon."""
         pool = ThreadPoolExecutor(AT_A_TIME)
         try:
             futures = [pool.submit(self._file, file) for file in files]
@@ -121,7 +121,7 @@ class Transfer:
             failed = [error for future in done if (error := future.exception()) is not None]
             if failed:
                 # Of several, that of a file that stopped for another one is no cause.
-                raise min(failed, key=lambda error: getattr(error, "reason", "") == "Stopped")
+                raise min(failed, key=lambda error: isinstance(error, StoppedError))
         finally:
             self.client.stopped.set()
             pool.shutdown(cancel_futures=True)
@@ -145,9 +145,8 @@ class Transfer:
             part.unlink()
             say(f"{file.path}: {problem}")
             if last:
-                raise RefusedError(
+                raise RequestError(
                     ExitCode.ENVIRONMENT,
-                    "DigestMismatch",
                     f"{file.path}: {problem}, twice; the mirror serves other content than it lists",
                 )
 
@@ -200,7 +199,7 @@ class Transfer:
 
     def _require_running(self) -> None:
         if self.client.stopped.is_set():
-            raise RefusedError(ExitCode.ENVIRONMENT, "Stopped", "another file has failed")
+            raise StoppedError
 
 
 @dataclass

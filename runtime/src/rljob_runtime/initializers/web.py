@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.contract.downloads import Hub
-from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.initializers.error import RequestError, StoppedError
 
 T = TypeVar("T")
 SOCKET_SECONDS = 60.0
@@ -79,18 +79,16 @@ class Client:
             data = answer.read(ANSWER_BYTES + 1)
             headers = dict(answer.headers.items())
         if len(data) > ANSWER_BYTES:
-            raise RefusedError(
-                ExitCode.ENVIRONMENT, "HubUnreadable", f"{self.endpoint}{place} answers more than 64 MiB; is it a hub?"
-            )
+            raise RequestError(ExitCode.ENVIRONMENT, f"{self.endpoint}{place} answers more than 64 MiB; is it a hub?")
         try:
             return json.loads(data), headers
         except ValueError:
-            raise RefusedError(
-                ExitCode.ENVIRONMENT, "HubUnreadable", f"{self.endpoint}{place} does not answer JSON; is it a hub?"
+            raise RequestError(
+                ExitCode.ENVIRONMENT, f"{self.endpoint}{place} does not answer JSON; is it a hub?"
             ) from None
 
     def open(self, place: str, start: int = 0) -> http.client.HTTPResponse:
-        """Begin an answer, at a byte of the file. Raises RefusedError for a status that will not change."""
+        """Begin an answer, at a byte of the file. Raises RequestError for a status that will not change."""
         request = urllib.request.Request(  # noqa: S310 - the specification allows http and https only
             self.endpoint.rstrip("/") + place, headers={"User-Agent": "rljob", "Accept-Encoding": "identity"}
         )
@@ -107,9 +105,8 @@ class Client:
             error.close()
             if error.code not in PERMANENT:
                 raise
-            raise RefusedError(
+            raise RequestError(
                 ExitCode.BAD_CONFIG,
-                "HubRefused",
                 f"{self.endpoint}{place.partition('?')[0]}: HTTP {error.code} {error.reason}{ADVICE}",
             ) from None
         return answer
@@ -126,12 +123,11 @@ class Client:
                 failures += 1
                 text = " ".join(str(error).split())[:200] or type(error).__name__
                 if failures >= TRIES:
-                    raise RefusedError(
+                    raise RequestError(
                         ExitCode.ENVIRONMENT,
-                        "HubUnreachable",
                         f"{self.endpoint}{what.partition('?')[0]}: {text}, {failures} times in a row; is it reachable "
                         "from this pod, and does it need a proxy (HTTPS_PROXY) or a mirror (download.endpoint)?",
                     ) from None
             if self.stopped.wait(pause):
-                raise RefusedError(ExitCode.ENVIRONMENT, "Stopped", f"{what}: another file has failed")
+                raise StoppedError
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
