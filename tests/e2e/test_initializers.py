@@ -37,7 +37,7 @@ def log(self, code="-", size="-"):
 _Handler.log_request = log
 weights = random.Random(1).randbytes(100 * CHUNK)
 files = {"config.json": b"{}", "model.safetensors": weights, **rows("train"), **rows("test")}
-with serving(Mirror(files, pause_seconds=0.2), ("0.0.0.0", 8000)):
+with serving(Mirror(files, pause_seconds=0.4), ("0.0.0.0", 8000)):
     threading.Event().wait()
 """
 QUANTISE = """
