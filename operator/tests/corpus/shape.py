@@ -119,13 +119,13 @@ BAD = {
         download(dataset="GSM8K"), "spec.initializers[0].download.dataset", "requires type Dataset, not Model"
     ),
     "a data set without its name": Bad(
-        initializer(type="Dataset", download={"repository": None}),
+        initializer(type="Dataset"),
         "spec.initializers[0].download.dataset",
         "is required with type Dataset; the names are GSM8K, ",
     ),
-    "a data set of a repository": Bad(
-        initializer(type="Dataset", download={"dataset": "GSM8K"}),
-        "spec.initializers[0].download.repository",
+    "a part of a data set": Bad(
+        initializer(type="Dataset", download={"dataset": "GSM8K", "include": ["train*"]}),
+        "spec.initializers[0].download.include",
         "is for type Model; the files of GSM8K are known",
     ),
     "a download into the image": Bad(

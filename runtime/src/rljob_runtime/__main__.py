@@ -7,6 +7,7 @@ python -m rljob_runtime stop            the preStop hook of head and workers
 python -m rljob_runtime export          the container that exports a checkpoint
 python -m rljob_runtime fetch-code      the init container of pods whose code is in Git
 python -m rljob_runtime copy-runtime    the init container of pods whose image need not have the runtime
+python -m rljob_runtime initialize      an initializer that downloads or converts
 python -m rljob_runtime check-image     whether this image can run jobs, for people
 python -m rljob_runtime plan-experts    an expert map for a vllm-ascend server outside of RLJob, for people
 python -m rljob_runtime requirements    packages that a machine without the image needs, for pip install --no-deps
@@ -27,8 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand. Each subcommand imports only what it needs."""
     options = parser().parse_args(arguments)
     spool = Path(os.environ.get(PodVariable.SPOOL) or head_paths().spool)
-    if options.command == "requirements":
-        print((Path(__file__).parent / "requirements-cpu.txt").read_text(), end="")  # noqa: T201 - its only purpose
+    if options.command in ("requirements", "copy-runtime"):
+        print(printed(options), end="")  # noqa: T201 - its purpose, and the container's log
         return 0
     if options.command == "check-image":
         from rljob_runtime.image_check.facts import Launcher
@@ -41,12 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         return beside_the_run(options, spool)
     if options.command == "stop":
         return 0 if stopped(options, spool) else 1
-    if options.command == "copy-runtime":
-        from rljob_runtime.copy_runtime import SOURCE, copy_runtime
-
-        print(copy_runtime(SOURCE, options.folder, with_verl=options.with_verl))  # noqa: T201 - the container's log
-        return 0
-    if options.command in ("export", "fetch-code"):
+    if options.command in ("initialize", "export", "fetch-code"):
         return run_helper(options)
     from rljob_runtime.launch import Patience, launch, leave
 
@@ -60,6 +56,10 @@ def run_helper(options: argparse.Namespace) -> int:
         from rljob_runtime.export.command import export, termination_log
 
         return export(options.request, termination_log())
+    if options.command == "initialize":
+        from rljob_runtime.initializers.command import initialize
+
+        return initialize(options.request, os.environ)
     from rljob_runtime.fetch_code import CodeRequest, fetch_code
 
     wanted = CodeRequest(options.url, options.revision, options.folder, options.sub_path, options.seconds)
@@ -78,6 +78,15 @@ def beside_the_run(options: argparse.Namespace, spool: Path) -> int:
     from rljob_runtime.exporter.server import serve
 
     return serve(os.environ, spool, options.outlive_seconds)
+
+
+def printed(options: argparse.Namespace) -> str:
+    """Run a subcommand that cannot fail without an exception, and return what it prints."""
+    if options.command == "requirements":
+        return (Path(__file__).parent / "requirements-cpu.txt").read_text()
+    from rljob_runtime.copy_runtime import SOURCE, copy_runtime
+
+    return copy_runtime(SOURCE, options.folder, with_verl=options.with_verl) + "\n"
 
 
 def plan_experts(options: argparse.Namespace) -> int:
@@ -139,6 +148,8 @@ def parser() -> argparse.ArgumentParser:
     copy = commands.add_parser("copy-runtime", help="copy the runtime of this image to a folder; an init container")
     copy.add_argument("folder", type=Path, help="target, an empty volume")
     copy.add_argument("--with-verl", action="store_true", help="copy verl too, for a job that verl trains")
+    first = commands.add_parser("initialize", help="download a model or a data set, or convert weights")
+    first.add_argument("request", help="what to do, as the contract has it (InitializerRequest)")
     commands.add_parser("requirements", help="print the packages of the CPU image, pinned")
     experts = commands.add_parser("plan-experts", help="write the expert map of a vllm-ascend server")
     experts.add_argument("--load", type=Path, required=True, help="tokens per expert: JSON, or what numpy.save wrote")

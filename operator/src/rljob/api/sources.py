@@ -85,7 +85,7 @@ class Download(Model):
     """Data set, for type Dataset. It is written as train.parquet and test.parquet: AIME2024 has only a test set,
     DAPOMath only a training set, and every tenth prompt of DeepScaleR is in its test set."""
     repository: Annotated[str, Field(max_length=255, pattern=forms.HUB_REPOSITORY.pattern)] | None = None
-    """Owner and name on the hub, such as Qwen/Qwen3-8B, for type Model."""
+    """Owner and name on the hub, such as Qwen/Qwen3-8B. Required for type Model; defaults to the data set's own."""
 
     source: DownloadSource = DownloadSource.HUGGING_FACE
     """HuggingFace or ModelScope: a hub or a mirror of it. Path: a folder on a volume of the worker group. PVC: a

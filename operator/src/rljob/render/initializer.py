@@ -84,7 +84,8 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
         timeout_seconds=initializer.timeout_seconds,
         init_containers=tuple(first),
         volumes=(*code.code_volumes(job, spec), *own_volumes),
-        more=_shared_work(initializer) | (_give_up_on_bad_code() if fetch else {}),
+        more=_shared_work(initializer)
+        | _give_up(code.FETCH_CONTAINER if fetch else None, CONTAINER if with_runtime else None),
     )
     return build_batch_job(job, spec, what)
 
@@ -107,10 +108,11 @@ def _shared_work(initializer: Initializer) -> dict[str, Any]:
     return {"completionMode": "Indexed", "completions": count, "parallelism": count} if count > 1 else {}
 
 
-def _give_up_on_bad_code() -> dict[str, Any]:
-    """Do not retry if the commit does not exist.
+def _give_up(*containers: str | None) -> dict[str, Any]:
+    """Do not retry if one of these programs of ours says that no try can succeed: no such commit, model or right.
 
     https://kubernetes.io/docs/tasks/job/pod-failure-policy/
     """
-    codes = {"containerName": code.FETCH_CONTAINER, "operator": "In", "values": [int(ExitCode.BAD_CONFIG)]}
-    return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]}}
+    hopeless = {"operator": "In", "values": [int(ExitCode.BAD_CONFIG)]}
+    rules = [{"action": "FailJob", "onExitCodes": {"containerName": name, **hopeless}} for name in containers if name]
+    return {"podFailurePolicy": {"rules": rules}} if rules else {}

@@ -18,7 +18,7 @@ SECTIONS = {
     InitializerType.DATASET: "download",
     InitializerType.CONVERSION: "conversion",
 }
-OF_MODELS = ("repository", "include", "exclude")
+OF_MODELS = ("include", "exclude")
 """Fields of a download for which a data set has values of its own."""
 HUBS = (DownloadSource.HUGGING_FACE, DownloadSource.MODEL_SCOPE)
 OF_SOURCE = {"path": (DownloadSource.PATH,), "claim": (DownloadSource.PVC,)}
