@@ -1,4 +1,4 @@
-"""A run that is restarted on request and goes on, is stopped for good and stays so, with every step saved."""
+"""A run that is restarted on request and continues, is stopped for good and stays so, with every step saved."""
 
 from __future__ import annotations
 
