@@ -73,6 +73,12 @@ class Model(BaseModel):
             )
 
 
+class StatusModel(Model):
+    """Part of the status. Fields of another operator version are ignored, so that an upgrade can be rolled back."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 def rule(expression: str, message: str) -> JsonValue:
     """Return one CEL rule with its message."""
     return {"rule": expression, "message": message}
@@ -115,6 +121,8 @@ Quantity = Annotated[str, Field(max_length=32, pattern=forms.QUANTITY.pattern)]
 """A Kubernetes quantity such as 500m or 12Gi."""
 Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
 """An RFC 3339 time in UTC."""
+Message = Annotated[str, Field(max_length=2048)]
+Word = Annotated[str, Field(max_length=128, pattern=forms.REASON_WORD.pattern)]
 
 
 @dataclass(frozen=True)

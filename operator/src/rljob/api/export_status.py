@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import Field
 
 from rljob.api.base import ATOMIC, Long, NonNegative, ObjectName, Time
-from rljob.api.status_parts import StatusModel, Word
 
 
 class ExportState(enum.StrEnum):

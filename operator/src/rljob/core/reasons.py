@@ -144,7 +144,7 @@ class Reason(enum.StrEnum):
     STOP_REQUESTED = "StopRequested"
     """spec.stop.requested is true: the run is asked to save and stop, and the job finishes as Stopped."""
     RESTART_REQUESTED = "RestartRequested"
-    """The annotation rljob.dev/restart has a new value: the run saves and stops, and a new cluster goes on with it. It
+    """The annotation rljob.dev/restart has a new value: the run saves and stops, and a new cluster resumes it. It
     counts against no budget."""
     PREEMPTED = "Preempted"
     """The RayCluster was suspended from outside, as Kueue does to give its quota to another workload."""

@@ -34,7 +34,7 @@ REFRESH = "rljob.dev/refresh"
 PAUSED = "rljob.dev/paused"
 """Annotation that users set on an RLJob: while it is "true", the operator does nothing for the job."""
 RESTART = group.RESTART
-"""Annotation that users set on an RLJob: with any new value, the run saves and goes on in a new cluster."""
+"""Annotation that users set on an RLJob: with any new value, the run saves and continues in a new cluster."""
 FORCE_DELETE = "rljob.dev/force-delete"
 """Annotation that users set on an RLJob: with "true", its deletion does not wait for a checkpoint."""
 STOP_FINALIZER = "rljob.dev/stop"

@@ -7,7 +7,8 @@ from builders import NOW, answer, at
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob.api.status import RLJobStatus, StartStatus
+from rljob.api.status import RLJobStatus
+from rljob.api.under_way import StartStatus
 from rljob.core.attempts.sanitize import STEP_MAX, plausible
 from rljob.core.start_message import WORDS, message, read
 from rljob.core.transitions.start_stages import with_reported, with_stage

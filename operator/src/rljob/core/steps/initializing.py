@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rljob.api.sources import Initializer
-from rljob.api.status import ConditionStatus, ConditionType, InitializerStatus, RLJobStatus, State
+from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State
+from rljob.api.under_way import InitializerStatus
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, creation_failure, diagnose

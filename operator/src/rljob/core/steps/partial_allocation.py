@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rljob.api.status import ConditionStatus, ConditionType, State, StopStatus
+from rljob.api.status import ConditionStatus, ConditionType, State
+from rljob.api.under_way import StopStatus
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.context import Context

@@ -1,4 +1,4 @@
-"""What a user asks of a job that exists: to end it for good, or to go on in a new cluster.
+"""What a user asks of a job that exists: to end it for good, or to continue in a new cluster.
 
 Both let the run save first, by the order to stop that `stopping` carries out. The request to end wins over everything
 else that the job waits for. A request to restart is acted on once: its value is recorded with the order, and whatever
@@ -105,7 +105,7 @@ def _restart(seen: Watched) -> Requirements:
 
 @step(_restart)
 def restart(context: Context) -> Plan | None:
-    """Stop the run of a job that goes on in a new cluster; where nothing runs, the next cluster is new anyway."""
+    """Stop the run of a job that continues in a new cluster; where nothing runs, the next cluster is new anyway."""
     if not _restarts_now(context):
         return None
     due = {"restart_request": context.restart_request}

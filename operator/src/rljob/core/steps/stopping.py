@@ -10,15 +10,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rljob.api.status import (
-    AttemptOutcome,
-    ConditionStatus,
-    ConditionType,
-    FailureCause,
-    RLJobStatus,
-    State,
-    StopStatus,
-)
+from rljob.api.status import AttemptOutcome, ConditionStatus, ConditionType, FailureCause, RLJobStatus, State
+from rljob.api.under_way import StopStatus
 from rljob.core import status, times
 from rljob.core.attempts.classify import Failure, at_fault
 from rljob.core.context import Context

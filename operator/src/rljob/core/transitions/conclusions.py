@@ -18,8 +18,8 @@ from rljob.api.status import (
     FailureCause,
     RLJobStatus,
     State,
-    StopStatus,
 )
+from rljob.api.under_way import StopStatus
 from rljob.core import status, times
 from rljob.core.attempts.classify import Action, Failure, Verdict, classify, judge, with_doubt, with_node_faults
 from rljob.core.attempts.evidence import killed_pods

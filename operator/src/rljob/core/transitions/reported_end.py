@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rljob.api.status import EndingStatus, RLJobStatus
+from rljob.api.status import RLJobStatus
+from rljob.api.under_way import EndingStatus
 from rljob.core import status, times
 from rljob.core.attempts.outcome import outcome_of, plausible_outcome
 from rljob.core.context import Context

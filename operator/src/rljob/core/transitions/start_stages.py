@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rljob.api.status import BegunStage, RLJobStatus, StartStatus
+from rljob.api.status import RLJobStatus
+from rljob.api.under_way import BegunStage, StartStatus
 from rljob.core import start_message, times
 from rljob_runtime.contract import StartProgress
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State, StopStatus
+from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State
+from rljob.api.under_way import StopStatus
 from rljob.core import times
 from rljob.core.attempts.stop_mode import Choice, choose_mode
 from rljob.core.context import Context
