@@ -28,8 +28,13 @@ def frozen_snapshot(
     job: Mapping[str, Any], name: str, place: kubectl.Place, accelerators: AcceleratorTable
 ) -> Snapshot:
     """Read a snapshot of the job. Raise UsageError if it is missing, invalid or not the operator's."""
-    metadata = job["metadata"]
-    found = kubectl.get_config_map(name, replace(place, namespace=metadata.get("namespace") or place.namespace))
+    namespace = job["metadata"].get("namespace") or place.namespace
+    return snapshot_of(job, kubectl.get_config_map(name, replace(place, namespace=namespace)), accelerators)
+
+
+def snapshot_of(job: Mapping[str, Any], found: Mapping[str, Any], accelerators: AcceleratorTable) -> Snapshot:
+    """Return the snapshot in a ConfigMap. Raise UsageError if it is invalid or not the operator's."""
+    metadata, name = job["metadata"], found["metadata"]["name"]
     try:
         own = controller_uid(found) == metadata["uid"] and found.get("immutable") is True
         if own:

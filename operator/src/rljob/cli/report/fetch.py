@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
@@ -40,7 +40,7 @@ POD_SECONDS = 600
 SEPARATOR = "==> attempt "
 ATTEMPT = re.compile(r"[0-9]{1,9}")
 """Number of an attempt; a record could contain the separator."""
-_LIST = (
+LIST_RECORDS = (
     'cd "$0" 2>/dev/null || exit 0; for f in $1attempt-*/'
     f"{SpoolFile.STEPS.value}"
     '; do if [ -f "$f" ]; then n="${f%/*}"; echo; echo "'
@@ -55,9 +55,9 @@ def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple
     metadata = job["metadata"]
     identity = JobIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
     own = kubectl.Place(identity.namespace, place.context, place.kubeconfig, place.program)
-    head, logs = _live_head(identity, own), spec.observability.log_path
+    head, logs = newest_head(kubectl.find_pods(head_selector(identity), own), identity), spec.observability.log_path
     if head is not None:
-        folder, between = (logs, f"{identity.prefix}-*/") if logs is not None else (head_paths().spool, "")
+        folder, between = record_folders(identity, spec)
         return _read(head, HEAD_CONTAINER, (folder, between), own), f"{folder} of pod {head}"
     if logs is None:
         raise UsageError(
@@ -138,20 +138,29 @@ def _security(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
     return {"securityContext": ContainerSecurity(non_root=False).manifest()}
 
 
-def _live_head(job: JobIdentity, place: kubectl.Place) -> str | None:
+def record_folders(job: JobIdentity, spec: RLJobSpec) -> tuple[str, str]:
+    """Return the folder with the records of all attempts in a head pod, and the pattern of the folders between."""
+    logs = spec.observability.log_path
+    return (logs, f"{job.prefix}-*/") if logs is not None else (head_paths().spool, "")
+
+
+def head_selector(job: JobIdentity) -> str:
+    """Return the labels of the job's head pods."""
+    return f"{labels.JOB_UID}={job.uid},{labels.RAY_NODE_TYPE}=head"
+
+
+def newest_head(pods: Iterable[Manifest], job: JobIdentity) -> str | None:
     """Return the running head pod; the newest one if an old one still exists."""
-    selector = f"{labels.JOB_UID}={job.uid},{labels.RAY_NODE_TYPE}=head"
-    running = [
-        pod["metadata"]
-        for pod in kubectl.find_pods(selector, place)
-        if (pod.get("status") or {}).get("phase") == "Running"
-        and "deletionTimestamp" not in pod["metadata"]
-        and _is_of_cluster(pod, job)
-    ]
+    running = [pod["metadata"] for pod in pods if is_running(pod) and is_of_cluster(pod, job)]
     return max(running, key=lambda metadata: str(metadata["creationTimestamp"]))["name"] if running else None
 
 
-def _is_of_cluster(pod: Manifest, job: JobIdentity) -> bool:
+def is_running(pod: Manifest) -> bool:
+    """Report whether commands can run in the pod, and will for a while."""
+    return (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+def is_of_cluster(pod: Manifest, job: JobIdentity) -> bool:
     """Report whether a RayCluster of the job controls the pod; anybody could give a pod the job's labels."""
     return any(
         owner.get("controller") and owner["kind"] == "RayCluster" and owner["name"].rpartition("-")[0] == job.prefix
@@ -178,5 +187,5 @@ def _reader(job: JobIdentity, spec: RLJobSpec, place: kubectl.Place) -> Iterator
 
 
 def _read(pod: str, container: str, words: tuple[str, str], place: kubectl.Place) -> list[Record]:
-    command = ["exec", pod, "--container", container, "--", "sh", "-c", _LIST, *words]
+    command = ["exec", pod, "--container", container, "--", "sh", "-c", LIST_RECORDS, *words]
     return parse_listing(kubectl.run(command, place, seconds=READ_SECONDS))
