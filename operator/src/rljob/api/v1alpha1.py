@@ -16,6 +16,9 @@ from pydantic_core import PydanticKnownError
 from rljob.api import forms
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
+from rljob.api.group import API_VERSION as API_VERSION
+from rljob.api.group import GROUP as GROUP
+from rljob.api.group import VERSION as VERSION
 from rljob.api.launcher import (
     NO_DATA,
     NO_MODEL,
@@ -51,9 +54,6 @@ from rljob.api.training import (
     Verl,
 )
 
-GROUP = "rljob.dev"
-VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
 MAX_NAME_LENGTH = 40
 MANAGER = f"{GROUP}/operator"
 
