@@ -13,17 +13,15 @@ change. Exceptions are in a tree below `RLJobError` (`rljob.client.errors`).
 
 from __future__ import annotations
 
+from rljob.api.status import RLJobStatus, State
+from rljob.api.v1alpha1 import RLJobSpec
+
 try:
-    import aiohttp as _aiohttp
-    import kubernetes.aio as _kubernetes
-except ImportError as error:
+    from rljob.client.asynchronous import AsyncClient, RLJobWarning
+except ModuleNotFoundError as error:
     raise ImportError(
         f"rljob.client needs {error.name}, which is not installed; run: pip install 'rljob[client]'"
     ) from error
-
-from rljob.api.status import RLJobStatus, State
-from rljob.api.v1alpha1 import RLJobSpec
-from rljob.client.asynchronous import AsyncClient, RLJobWarning
 from rljob.client.blocking import Client
 from rljob.client.checks import Validated
 from rljob.client.errors import (
@@ -44,7 +42,7 @@ from rljob.client.errors import (
     Unauthorized,
     Unreachable,
 )
-from rljob.client.job import EventType, Job, JobEvent, LogRole, Row
+from rljob.client.job import EventType, Job, JobEvent, LogRole, Row, Rows
 from rljob.core.validation.violation import Violation
 
 __all__ = [
@@ -71,6 +69,7 @@ __all__ = [
     "RLJobStatus",
     "RLJobWarning",
     "Row",
+    "Rows",
     "State",
     "Timeout",
     "Unauthorized",
@@ -78,4 +77,3 @@ __all__ = [
     "Validated",
     "Violation",
 ]
-del _aiohttp, _kubernetes

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.client import checks, errors, objects, watching
 from rljob.client.checks import Validated
 from rljob.client.connection import Connection
-from rljob.client.job import Job, JobEvent, LogRole, Row, read_job
+from rljob.client.job import Job, JobEvent, LogRole, Rows, read_job
 from rljob.client.objects import Scope, Target
 from rljob.client.runs import LogQuery, Runs
 from rljob.client.watching import Until, Watch
@@ -211,7 +212,7 @@ class AsyncClient:
             async for line in lines:
                 yield line
 
-    async def metrics(self, job: str | Job, *, repeated: bool = False) -> list[Row]:
+    async def metrics(self, job: str | Job, *, repeated: bool = False) -> Rows:
         """Return the metrics of every step as rows: `pandas.DataFrame(client.metrics("sums"))`.
 
         Each row has attempt, step, time and the metrics that the trainer recorded. They are read from the head pod, or
@@ -245,7 +246,7 @@ class AsyncClient:
 
     async def restart(self, job: str | Job) -> Job:
         """Save a checkpoint and start again with a new cluster, for example to adopt an edited spec."""
-        return await self._patch(job, patches.restart())
+        return await self._patch(job, patches.restart(datetime.now(UTC).isoformat()))
 
     async def delete(self, job: str | Job, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `wait`
         """Delete a job and all that belongs to it, except for checkpoints and logs on its volumes.

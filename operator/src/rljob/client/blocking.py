@@ -11,7 +11,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from contextlib import closing
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -25,18 +25,27 @@ T = TypeVar("T")
 
 
 class _Loop:
-    """An event loop on a thread that ends with the process or with its owner."""
+    """An event loop on a thread of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rljob-client", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="rljob-client", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether the caller is on the loop's thread, which cannot wait for itself."""
+        return threading.current_thread() is self._thread
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. Ctrl-C cancels it."""
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+        if not self._thread.is_alive() or self.is_here:
             work.close()
-            raise RuntimeError("this client is closed, or a callback on its own thread uses it; make a new Client()")
+            raise RuntimeError("this client is closed; make a new Client()")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -44,13 +53,32 @@ class _Loop:
             future.cancel()
             raise
 
-    def close(self) -> None:
-        """End the thread. It may be called again, and by the garbage collector in any thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
-                self._loop.close()
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that frees something, also where the garbage collector calls this, on any thread."""
+        if not self._thread.is_alive():
+            work.close()
+        elif self.is_here:
+            asyncio.run_coroutine_threadsafe(work, self._loop)
+        else:
+            self.run(work)
+
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Run a last coroutine and end the thread."""
+
+        async def end() -> None:
+            try:
+                await last
+            finally:
+                await self._loop.shutdown_asyncgens()
+                self._loop.call_soon(self._loop.stop)
+
+        self.finish(end())
+        if not self.is_here:
+            self._thread.join()
+
+
+def _shut(loop: _Loop, client: AsyncClient) -> None:
+    loop.close(client.aclose())
 
 
 def _blocking(
@@ -59,7 +87,7 @@ def _blocking(
     """Return the method without `await`."""
 
     @functools.wraps(method)
-    def call(self: Client, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._loop.run(method(self._client, *args, **kwargs))
 
     return call
@@ -67,17 +95,17 @@ def _blocking(
 
 def _iterating(
     method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T]],
-) -> Callable[Concatenate[Client, P], Iterator[T]]:
+) -> Callable[Concatenate[Client, P], Generator[T]]:
     """Return the method as a generator without `async`."""
 
     @functools.wraps(method)
-    def call(self: Client, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T]:
         return _items(self._loop, method(self._client, *args, **kwargs))
 
     return call
 
 
-def _items(loop: _Loop, source: AsyncGenerator[T]) -> Iterator[T]:
+def _items(loop: _Loop, source: AsyncGenerator[T]) -> Generator[T]:
     async def following() -> tuple[T] | None:
         try:
             return (await anext(source),)
@@ -91,7 +119,7 @@ def _items(loop: _Loop, source: AsyncGenerator[T]) -> Iterator[T]:
         while (found := loop.run(following())) is not None:
             yield found[0]
     finally:
-        loop.run(end())
+        loop.finish(end())
 
 
 class Client:
@@ -120,7 +148,7 @@ class Client:
     ) -> None:
         self._client = AsyncClient(namespace, kubeconfig=kubeconfig, context=context, accelerators=accelerators)
         self._loop = _Loop()
-        self._end = weakref.finalize(self, self._loop.close)
+        self._end = weakref.finalize(self, _shut, self._loop, self._client)
 
     def __enter__(self) -> Self:
         """Return the client."""
@@ -134,9 +162,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections, and end the thread."""
-        if self._end.alive:
-            self._loop.run(self._client.aclose())
-            self._end()
+        self._end()
 
     create = _blocking(AsyncClient.create)
     validate = _blocking(AsyncClient.validate)

@@ -92,6 +92,7 @@ class LogRole(enum.StrEnum):
 
 Row = dict[str, float]
 """The metrics of one step, with attempt, step and time (Unix time in seconds): a row for `pandas.DataFrame`."""
+Rows = list[Row]
 
 
 def read_job(manifest: Mapping[str, Any]) -> Job:

@@ -14,7 +14,8 @@ from rljob.core.observed import Manifest
 
 PAGE = 50
 """Objects of a page. An RLJob has at most 1.5 MiB (etcd's --max-request-bytes), and usually 20 kB."""
-FIELD_MANAGER = "rljob-client"
+WRITE = (("fieldManager", "rljob-client"), ("fieldValidation", "Strict"))
+"""An unknown field is refused, as by kubectl, and not dropped."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,12 @@ class Target:
     def check(self, job: Job) -> Job:
         """Return the job if it is the one that is meant."""
         if self.uid and job.uid != self.uid:
-            raise errors.Deleted(f"{self} was deleted, and another job of this name was created; get() returns it")
+            raise self.replaced()
         return job
+
+    def replaced(self) -> errors.Deleted:
+        """Return the exception where another job has the name."""
+        return errors.Deleted(f"{self} was deleted, and another job of this name was created; get() returns it")
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ async def create(
     """Create an object."""
     metadata = manifest["metadata"]
     subject = f"{kind.kind.lower()} {namespace}/{metadata.get('name') or metadata.get('generateName')}"
-    query = (("fieldManager", FIELD_MANAGER), *((("dryRun", "All"),) if dry_run else ()))
+    query = (*WRITE, *((("dryRun", "All"),) if dry_run else ()))
     return await connection.send(Request("POST", kind.path(namespace), subject, query, manifest))
 
 
@@ -76,9 +81,13 @@ async def patch(connection: Connection, target: Target, change: Manifest) -> Man
     """Merge a change into a job, of the same UID if that is known."""
     if target.uid:
         change = {**change, "metadata": {**change.get("metadata", {}), "uid": target.uid}}
-    query = (("fieldManager", FIELD_MANAGER),)
     path = RLJOB.path(target.namespace, target.name)
-    return await connection.send(Request("PATCH", path, str(target), query, change, MERGE))
+    try:
+        return await connection.send(Request("PATCH", path, str(target), WRITE, change, MERGE))
+    except errors.Invalid as error:
+        if target.uid and any(violation.field == "metadata.uid" for violation in error.violations):
+            raise target.replaced() from error
+        raise
 
 
 async def delete(connection: Connection, kind: Kind, namespace: str, name: str, uid: str = "") -> None:

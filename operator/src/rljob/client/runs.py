@@ -22,7 +22,7 @@ from rljob.cli.records import Record, kept
 from rljob.cli.report import fetch
 from rljob.client import errors, objects
 from rljob.client.connection import Connection
-from rljob.client.job import Job, LogRole, Row, read_job
+from rljob.client.job import Job, LogRole, Rows, read_job
 from rljob.client.lines import lines, until_over
 from rljob.client.objects import Scope
 from rljob.client.refusals import Request
@@ -108,7 +108,7 @@ class Runs:
     def __init__(self, connection: Connection, accelerators: AcceleratorTable) -> None:
         self._connection, self._accelerators = connection, accelerators
 
-    async def metrics(self, job: Job, *, repeated: bool) -> list[Row]:
+    async def metrics(self, job: Job, *, repeated: bool) -> Rows:
         """Return the metrics of every step, in order."""
         identity, spec = _identity(job), await self._frozen_spec(job)
         head = fetch.newest_head(await self._pods(fetch.head_selector(identity), job), identity)

@@ -30,6 +30,8 @@ SILENT_SECONDS = SERVER_SECONDS + 30.0
 PATIENCE_SECONDS = 300.0
 """Seconds that the API server may be unreachable before a watch gives up."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 15.0
+DELETED_SECONDS = 1.0
+"""Between two looks at a job that is being deleted."""
 EVENT_BYTES = 16 << 20
 """A job has at most 1.5 MiB (etcd's --max-request-bytes)."""
 
@@ -135,7 +137,7 @@ async def wait(connection: Connection, target: Target, until: Until | None, seco
                 event = await asyncio.wait_for(anext(events), max(0.0, deadline - time.monotonic()))
             except TimeoutError as error:
                 raise errors.Timeout(
-                    f"{meant} was not {_words(until)} within {seconds:g} s; it is: {last}", last
+                    f"{meant} was not {_words(until)} within {seconds:g} s; last seen: {last}", last
                 ) from error
             if event.type is EventType.DELETED and event.job.uid == meant.uid:
                 raise errors.Deleted(f"{meant} was deleted while it was waited for; its last state: {event.job}")
@@ -150,9 +152,14 @@ async def wait(connection: Connection, target: Target, until: Until | None, seco
 async def wait_deleted(connection: Connection, target: Target, seconds: float) -> None:
     """Wait until a job is gone. Raise Timeout if it still exists after these seconds."""
     deadline = time.monotonic() + seconds
-    last = None
-    async with aclosing(Watch(connection, scope_of(target)).events()) as events:
-        ...
+    while True:
+        try:
+            last = target.check(read_job(await objects.get(connection, RLJOB, target.namespace, target.name)))
+        except errors.NotFound:
+            return
+        if time.monotonic() > deadline:
+            raise errors.Timeout(f"{target} was not deleted within {seconds:g} s; last seen: {last}", last)
+        await asyncio.sleep(DELETED_SECONDS)
 
 
 def is_reached(job: Job, until: Until | None) -> bool:

@@ -1,0 +1,472 @@
+"""The Python client on a real API server: objects, watches that lose their connection or version, waits, and refusals.
+
+No operator looks at these jobs, so the test writes their status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import stat
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from builders import small_spec
+from contract.conftest import KUBECONFIG
+from contract.place import NOWHERE
+
+from rljob.client import (
+    AlreadyExists,
+    AsyncClient,
+    Client,
+    Deleted,
+    EventType,
+    Forbidden,
+    Invalid,
+    Job,
+    JobEnded,
+    JobEvent,
+    JobFailed,
+    NotAvailable,
+    NotFound,
+    NotInstalled,
+    RLJobSpec,
+    State,
+    Timeout,
+    Unauthorized,
+    Unreachable,
+    objects,
+    watching,
+)
+from rljob.client.connection import MERGE
+from rljob.client.objects import Scope
+from rljob.client.refusals import Request
+from rljob.client.watching import Watch
+from rljob.cluster.kinds import RLJOB
+
+if TYPE_CHECKING:
+    from contract.place import Place
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
+    pytest.mark.parametrize("place", ["real"], indirect=True),
+]
+NOBODY = "tests.rljob.dev/nobody"
+"""Controller of the jobs, so that an operator that may run on this cluster ignores them."""
+
+
+def manifest(name: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"metadata": {"name": name}, "spec": {**small_spec(), "managedBy": NOBODY, **more}}
+
+
+@pytest.fixture
+async def client(place: Place) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(place.namespace, kubeconfig=KUBECONFIG) as made:
+        yield made
+
+
+async def set_state(client: AsyncClient, job: Job, state: State, **status: Any) -> None:  # noqa: ANN401 - JSON
+    path = RLJOB.path(job.namespace, job.name, "status")
+    body = {"status": {"state": state.value, **status}}
+    await client._connection.send(Request("PATCH", path, job.name, (), body, MERGE))
+
+
+class Gate:
+    """A TCP proxy before the API server, whose connections the test cuts."""
+
+    def __init__(self) -> None:
+        address = urlsplit(server())
+        self._host, self._port = str(address.hostname), int(address.port or 443)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.accepted = 0
+
+    async def start(self, folder: Path) -> Path:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        return kubeconfig(folder / "gate", server=f"https://127.0.0.1:{port}")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        there_reader, there = await asyncio.open_connection(self._host, self._port)
+        self._writers |= {writer, there}
+
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                while data := await source.read(65536):
+                    target.write(data)
+                    await target.drain()
+            target.close()
+
+        await asyncio.gather(copy(reader, there), copy(there_reader, writer))
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.cut()
+        await asyncio.sleep(0)
+
+
+def server() -> str:
+    return str(yaml.safe_load(Path(KUBECONFIG).read_text())["clusters"][0]["cluster"]["server"])
+
+
+def kubeconfig(path: Path, *, server: str = "", user: dict[str, Any] | None = None) -> Path:
+    """Write the test's kubeconfig with another server or user."""
+    found = yaml.safe_load(Path(KUBECONFIG).read_text())
+    if server:
+        found["clusters"][0]["cluster"]["server"] = server
+    if user is not None:
+        found["users"][0]["user"] = user
+    path.write_text(json.dumps(found))
+    return path
+
+
+async def token_of(client: AsyncClient, namespace: str, account: str) -> str:
+    """Create a service account and return a token of it."""
+    send, path = client._connection.send, f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    await send(Request("POST", path, account, (), {"metadata": {"name": account}}))
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = await send(Request("POST", f"{path}/{account}/token", account, (), asked))
+    return str(answer["status"]["token"])
+
+
+async def collect(events: AsyncGenerator[JobEvent], count: int) -> list[tuple[EventType, str]]:
+    async with asyncio.timeout(30):
+        return [((event := await anext(events)).type, event.job.name) for _ in range(count)]
+
+
+async def test_a_job_is_created_read_changed_and_deleted(client: AsyncClient, place: Place) -> None:
+    made = await client.create(manifest("sums"))
+    assert (made.namespace, made.name, made.state) == (place.namespace, "sums", State.PENDING)
+    assert made.spec["managedBy"] == NOBODY
+    assert await client.get("sums") == await client.get(f"{place.namespace}/sums") == made
+    with pytest.raises(AlreadyExists, match=r"sums.*choose another name"):
+        await client.create(manifest("sums"))
+    assert (await client.suspend("sums")).spec["suspend"] is True
+    assert (await client.resume(made)).spec["suspend"] is False
+    restarted = await client.restart("sums")
+    assert len(restarted.manifest["metadata"]["annotations"]) == 1
+    await client.delete(made, timeout=30)
+    with pytest.raises(NotFound, match=rf"rljob {place.namespace}/sums does not exist; check the name"):
+        await client.get("sums")
+    with pytest.raises(NotFound):
+        await client.delete("sums")
+
+
+async def test_a_typed_spec_is_created_as_it_was_written(client: AsyncClient) -> None:
+    spec = RLJobSpec.model_validate({**small_spec(), "managedBy": NOBODY, "verl": {"overrides": {"+a.b": 1}}})
+    job = await client.create(spec, name="typed")
+    assert RLJobSpec.model_validate(dict((await client.validate(job.manifest)).spec)).verl.overrides == {"+a.b": 1}
+    assert isinstance(job.spec["verl"]["overrides"], str)
+    assert "cleanup" not in job.spec, "defaults are left to the operator"
+
+
+async def test_a_generated_name_is_that_of_the_server(client: AsyncClient) -> None:
+    job = await client.create({"metadata": {"generateName": "sums-"}, "spec": manifest("x")["spec"]})
+    assert job.name.startswith("sums-")
+    assert len(job.name) == len("sums-") + 5
+
+
+async def test_a_list_has_every_page_and_selects_by_labels(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "PAGE", 2)
+    for number in range(5):
+        job = manifest(f"job-{number}")
+        job["metadata"]["labels"] = {"team": "even" if number % 2 == 0 else "odd"}
+        await client.create(job, validate=False)
+    assert [job.name for job in await client.list()] == [f"job-{number}" for number in range(5)]
+    assert [job.name for job in await client.list(label_selector="team=odd")] == ["job-1", "job-3"]
+    everywhere = await client.list(all_namespaces=True)
+    assert {job.name for job in everywhere} >= {"job-0", "job-4"}
+
+
+async def test_an_invalid_job_is_refused_before_it_is_sent(client: AsyncClient) -> None:
+    wrong = manifest("wrong", stepz=3, accelerator={"class": "abacus"})
+    with pytest.raises(Invalid, match=r"spec\.stepz") as caught:
+        await client.create(wrong)
+    assert [violation.field for violation in caught.value.violations] == ["spec.stepz"]
+    assert await client.list() == []
+
+
+async def test_the_server_refuses_what_the_checks_did_not_see(client: AsyncClient) -> None:
+    with pytest.raises(Invalid, match="unknown field") as unknown:
+        await client.create(manifest("wrong", stepz=3), validate=False)
+    assert "stepz" in str(unknown.value)
+    with pytest.raises(Invalid) as long:
+        await client.create(manifest("x" * 50), validate=False)
+    assert any("40 characters" in violation.message for violation in long.value.violations), long.value.violations
+    assert await client.list() == []
+
+
+async def test_a_dry_run_creates_nothing(client: AsyncClient) -> None:
+    assert (await client.create(manifest("sums"), dry_run=True)).name == "sums"
+    assert await client.list() == []
+
+
+async def test_recipes_of_the_cluster_are_merged_before_the_check(client: AsyncClient, place: Place) -> None:
+    spec = small_spec()
+    template = {name: value for name, value in spec.items() if name != "trainer"}
+    recipe = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLRecipe", "metadata": {"name": "base"}}
+    path = f"/apis/rljob.dev/v1alpha1/namespaces/{place.namespace}/rlrecipes"
+    await client._connection.send(Request("POST", path, "base", (), recipe | {"spec": {"template": template}}))
+    job = {"recipeRef": {"kind": "RLRecipe", "name": "base"}, "trainer": spec["trainer"], "managedBy": NOBODY}
+    checked = await client.validate({"metadata": {"name": "sums"}, "spec": job})
+    assert checked.spec.model.path == spec["model"]["path"]
+    with pytest.raises(Invalid, match="RLRecipe absent does not exist"):
+        await client.validate(
+            {"metadata": {"name": "sums"}, "spec": job | {"recipeRef": {"name": "absent", "kind": "RLRecipe"}}}
+        )
+
+
+async def test_a_watch_reports_each_change(client: AsyncClient) -> None:
+    await client.create(manifest("first"))
+    async with contextlib.aclosing(client.watch()) as events:
+        assert await collect(events, 1) == [(EventType.ADDED, "first")]
+        job = await client.create(manifest("second"))
+        await set_state(client, job, State.TRAINING)
+        await client.delete("first")
+        assert await collect(events, 3) == [
+            (EventType.ADDED, "second"),
+            (EventType.MODIFIED, "second"),
+            (EventType.DELETED, "first"),
+        ]
+
+
+async def test_a_watch_continues_after_its_connection_is_cut(client: AsyncClient, place: Place, tmp_path: Path) -> None:
+    gate = Gate()
+    behind = await gate.start(tmp_path)
+    await client.create(manifest("first"))
+    through = AsyncClient(place.namespace, kubeconfig=behind)
+    async with through, contextlib.aclosing(through.watch()) as events:
+        assert await collect(events, 1) == [(EventType.ADDED, "first")]
+        following = asyncio.create_task(collect(events, 2))
+        await asyncio.sleep(0.3)
+        before = gate.accepted
+        gate.cut()
+        await client.create(manifest("second"))
+        await client.delete("first")
+        assert await following == [(EventType.ADDED, "second"), (EventType.DELETED, "first")]
+        assert gate.accepted > before
+    await gate.stop()
+
+
+async def test_a_watch_reports_what_happened_while_its_version_expired(client: AsyncClient, place: Place) -> None:
+    first = await client.create(manifest("first"))
+    await client.create(manifest("kept"))
+    watch = Watch(client._connection, Scope(RLJOB, place.namespace))
+    async with contextlib.aclosing(watch.events()) as events:
+        await collect(events, 2)
+        # Never more than a change at a time arrives, so the version can be set back between two of them.
+        await client.delete(first)
+        await client.create(manifest("second"))
+        await collect(events, 2)
+    expired = Watch(client._connection, Scope(RLJOB, place.namespace))
+    expired._known, expired._version = {first.uid: first}, "1"
+    async with contextlib.aclosing(expired.events()) as events:
+        seen = await collect(events, 3)
+    assert seen[0] == (EventType.DELETED, "first")
+    assert sorted(seen[1:]) == [(EventType.ADDED, "kept"), (EventType.ADDED, "second")]
+
+
+async def test_a_wait_ends_with_the_state_and_tells_every_change(client: AsyncClient) -> None:
+    job = await client.create(manifest("sums"))
+    seen: list[State] = []
+    waiting = asyncio.create_task(
+        client.wait(job, timeout=30, until=State.TRAINING, on_change=lambda now: seen.append(now.state))
+    )
+    await asyncio.sleep(0.3)
+    await set_state(client, job, State.STARTING)
+    await asyncio.sleep(0.3)
+    await set_state(client, job, State.TRAINING, progress={"step": 3, "totalSteps": 9, "reward": "0.5"})
+    trained = await waiting
+    assert seen == [State.PENDING, State.STARTING, State.TRAINING]
+    assert str(trained).endswith("Training  3/9  reward 0.5")
+    progressed = await client.wait(
+        job, timeout=5, until=lambda now: (now.status.progress or trained.status.progress).step >= 3
+    )  # type: ignore[union-attr]
+    assert progressed.state is State.TRAINING
+    await set_state(client, job, State.SUCCEEDED)
+    assert (await client.wait("sums", timeout=5)).ended
+    with pytest.raises(JobEnded, match="it ended before it was Queued") as ended:
+        await client.wait("sums", timeout=5, until={State.QUEUED})
+    assert ended.value.job.state is State.SUCCEEDED
+
+
+async def test_a_wait_for_a_job_that_fails_says_why(client: AsyncClient) -> None:
+    job = await client.create(manifest("sums"))
+    await set_state(client, job, State.FAILED, reason="UserError", message="reward.py raised KeyError")
+    with pytest.raises(JobFailed, match=r"Failed: reward\.py raised KeyError") as caught:
+        await client.wait(job, timeout=5)
+    assert caught.value.job.status.reason == "UserError"
+
+
+async def test_a_wait_keeps_its_deadline(client: AsyncClient) -> None:
+    await client.create(manifest("sums"))
+    began = time.monotonic()
+    with pytest.raises(Timeout, match=r"not at its end within 0\.5 s; last seen: .*sums  Pending") as caught:
+        await client.wait("sums", timeout=0.5)
+    assert time.monotonic() - began < 10
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.job is not None
+
+
+async def test_a_wait_for_a_deleted_job_ends_even_if_another_one_has_its_name(client: AsyncClient) -> None:
+    first = await client.create(manifest("sums"))
+    waiting = asyncio.create_task(client.wait("sums", timeout=30))
+    await asyncio.sleep(0.3)
+    await client.delete(first)
+    with pytest.raises(Deleted, match="deleted while it was waited for"):
+        await waiting
+    second = await client.create(manifest("sums"))
+    for call in (client.get(first), client.wait(first, timeout=5)):
+        with pytest.raises(Deleted, match="another job of this name"):
+            await call
+    with pytest.raises(Deleted, match="another job of this name"):
+        await client.suspend(first)
+    assert (await client.get("sums")).uid == second.uid
+
+
+async def test_a_job_without_a_run_has_neither_logs_nor_metrics(client: AsyncClient) -> None:
+    job = await client.create(manifest("sums"))
+    with pytest.raises(NotAvailable, match="has not started"):
+        await client.metrics(job)
+    with pytest.raises(NotAvailable, match="its attempts are none yet"):
+        _ = [line async for line in client.logs(job)]
+
+
+async def test_an_account_without_rights_is_told_which_one_it_lacks(
+    client: AsyncClient, place: Place, tmp_path: Path
+) -> None:
+    token = await token_of(client, place.namespace, "guest")
+    path = kubeconfig(tmp_path / "guest", user={"token": token})
+    async with AsyncClient(place.namespace, kubeconfig=path) as guest:
+        with pytest.raises(Forbidden, match=r'cannot list resource "rljobs".*ask an administrator'):
+            await guest.list()
+        with pytest.raises(Forbidden):
+            await anext(guest.watch())
+        with pytest.raises(Forbidden, match=r"context \S+ of .*guest"):
+            await guest.create(manifest("sums"))
+        assert token not in repr(guest)
+
+
+async def test_a_token_that_is_not_accepted_is_told_with_its_source(place: Place, tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "stale", user={"token": "not-a-token"})
+    async with AsyncClient(place.namespace, kubeconfig=path) as stale:
+        with pytest.raises(Unauthorized, match=r"stale\); log in to the cluster again") as caught:
+            await stale.list()
+        assert "not-a-token" not in str(caught.value)
+
+
+async def test_an_expired_token_of_a_plug_in_is_renewed(client: AsyncClient, place: Place, tmp_path: Path) -> None:
+    good = await token_of(client, place.namespace, "cloud")
+    store, counter = tmp_path / "token", tmp_path / "runs"
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!{sys.executable}\n"
+        "import json, pathlib\n"
+        f"with open({str(counter)!r}, 'a') as runs: runs.write('x')\n"
+        f"token = pathlib.Path({str(store)!r}).read_text()\n"
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
+        " 'status': {'token': token}}))\n"
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    }
+    path = kubeconfig(tmp_path / "cloud", user=user)
+    store.write_text("expired")
+    async with AsyncClient(place.namespace, kubeconfig=path) as cloud:
+        with pytest.raises(Unauthorized):
+            await cloud.list()
+        assert len(counter.read_text()) == 2, "it is asked once more, and not for ever"
+        store.write_text(good)
+        for _ in range(3):
+            with pytest.raises(Forbidden, match="cloud"):
+                await cloud.list()
+        assert len(counter.read_text()) == 3
+    plugin.write_text(f"#!{sys.executable}\nraise SystemExit('the cloud is closed')\n")
+    async with AsyncClient(place.namespace, kubeconfig=path) as cloud:
+        with pytest.raises((Unauthorized, Forbidden), match=r"credential plug-in|permission"):
+            await cloud.list()
+
+
+async def test_a_cluster_that_is_not_there_is_told_with_its_address(place: Place, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    path = kubeconfig(tmp_path / "gone", server=f"https://127.0.0.1:{port}")
+    async with AsyncClient(place.namespace, kubeconfig=path) as gone:
+        with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port} .*cannot be reached.*VPN"):
+            await gone.list()
+
+
+async def test_a_watch_gives_up_when_the_server_stays_away(
+    client: AsyncClient, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "PATIENCE_SECONDS", 1.0)
+    gate = Gate()
+    behind = await gate.start(tmp_path)
+    await client.create(manifest("first"))
+    through = AsyncClient(place.namespace, kubeconfig=behind)
+    async with through, contextlib.aclosing(through.watch()) as events:
+        await collect(events, 1)
+        await gate.stop()
+        with pytest.raises(Unreachable, match="cannot be reached"):
+            await collect(events, 1)
+
+
+async def test_a_kind_that_is_not_served_is_told_with_what_to_install(client: AsyncClient) -> None:
+    with pytest.raises(NotInstalled, match="install the chart rljob-operator"):
+        await objects.listed(client._connection, Scope(NOWHERE, "default"))
+    with pytest.raises(NotInstalled):
+        await objects.get(client._connection, NOWHERE, "default", "x")
+
+
+async def test_a_namespace_that_does_not_exist_is_told(client: AsyncClient) -> None:
+    with pytest.raises(NotFound, match='namespaces "nowhere-at-all" not found; create the namespace'):
+        await client.create({**manifest("sums"), "metadata": {"name": "sums", "namespace": "nowhere-at-all"}})
+
+
+async def test_the_blocking_client_works_where_an_event_loop_runs(place: Place) -> None:
+    names: list[str] = []
+    with Client(place.namespace, kubeconfig=KUBECONFIG) as client:
+        job = client.create(manifest("sums"))
+
+        def look(now: Job) -> None:
+            names.append(client.get(now).name)  # the callback may use the client
+
+        with pytest.raises(Timeout):
+            client.wait(job, timeout=0.5, on_change=look)
+        for event in client.watch():
+            names.append(f"{event.type} {event.job.name}")
+            break
+        client.delete(job, timeout=30)
+        assert client.list() == []
+    assert names == ["sums", "Added sums"]
+    with pytest.raises(RuntimeError, match="closed"):
+        client.list()
+
+
+async def test_connections_are_closed_with_a_client_that_is_forgotten(place: Place) -> None:
+    client = Client(place.namespace, kubeconfig=KUBECONFIG)
+    events = client.watch()
+    client.list()
+    loop, thread = client._loop, client._loop._thread
+    del client, events
+    await asyncio.to_thread(thread.join, 10)
+    assert not thread.is_alive()
+    assert loop._loop.is_closed()
