@@ -20,6 +20,7 @@ from rljob.api.crd import build_crds
 from rljob.render.accelerators import built_in_document
 from scripts.accelerators_reference import accelerators_page
 from scripts.ascend_image import ascend_image_page
+from scripts.client_reference import client_page
 from scripts.command_recipes.manifest import manifest_files
 from scripts.command_recipes.page import cann_recipes_page
 from scripts.dashboards import board_files
@@ -53,6 +54,7 @@ def generated_files() -> dict[Path, str]:
     pages = {
         reference / "rljob.md": rljob_page(),
         reference / "metrics.md": metrics_page(),
+        reference / "client.md": client_page(),
         reference / "memory.md": memory_page(),
         reference / "models.md": models_page(),
         reference / "operator-permissions.md": permissions_page(),

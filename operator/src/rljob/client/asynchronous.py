@@ -112,7 +112,8 @@ class AsyncClient:
         """Return a job as it is now.
 
         Raises:
-            NotFound: There is no such job. Deleted: it was a `Job`, and another one has its name now.
+            NotFound: There is no such job.
+            Deleted: It was a `Job`, and another one has its name now.
         """
         target = await self._target(job)
         return target.check(read_job(await objects.get(self._connection, RLJOB, target.namespace, target.name)))
@@ -168,8 +169,10 @@ class AsyncClient:
             on_change: Called with the job at first and after every change, for example `print`.
 
         Raises:
-            JobFailed: The job ended in Failed or Invalid. JobEnded: it ended before `until` was reached.
-            Timeout: The time has passed. Deleted: the job was deleted.
+            JobFailed: The job ended in Failed or Invalid.
+            JobEnded: It ended before `until` was reached.
+            Timeout: The time has passed.
+            Deleted: The job was deleted.
         """
         last = None
         async with aclosing(self._wait(job, until, timeout)) as changes:
@@ -256,7 +259,8 @@ class AsyncClient:
             timeout: Wait at most these seconds until it is gone. Defaults to returning at once.
 
         Raises:
-            NotFound: There is no such job. Timeout: it still exists, for example because it saves a checkpoint.
+            NotFound: There is no such job.
+            Timeout: It still exists, for example because it saves a checkpoint.
         """
         found = await self.get(job)
         await objects.delete(self._connection, RLJOB, found.namespace, found.name, found.uid)

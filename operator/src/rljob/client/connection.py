@@ -177,7 +177,7 @@ class Connection:
 
     async def _refuse(self, request: Request, answer: aiohttp.ClientResponse) -> None:
         """Raise the error for an answer that is not a success."""
-        if not answer.ok:
+        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             text = await answer.content.read(ERROR_BYTES)
             raise refusal(request, await self.login(), answer.status, text)
 
