@@ -14,6 +14,7 @@ from contract.operator_process import Process
 from contract.place import NOWHERE, Place
 from doubles.fake import FakeCluster
 
+from rljob.client import AsyncClient
 from rljob.cluster.errors import AlreadyExists, NotFound
 from rljob.cluster.kinds import RLJOB, Kind
 from rljob.cluster.kube import KubeCluster, _Call, load_configuration
@@ -60,6 +61,13 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
         await _request(cluster, "delete", NAMESPACE, name, None)
     finally:
         await cluster.close()
+
+
+@pytest.fixture
+async def client(place: Place) -> AsyncIterator[AsyncClient]:
+    """Return the Python client for that namespace of the real API server."""
+    async with AsyncClient(place.namespace, kubeconfig=KUBECONFIG) as made:
+        yield made
 
 
 @pytest.fixture

@@ -7,47 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import socket
-import stat
-import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 from builders import small_spec
+from contract.client_site import NOBODY, Gate, collect, manifest, set_state
 from contract.conftest import KUBECONFIG
-from contract.place import NOWHERE
 
 from rljob.client import (
     AlreadyExists,
     AsyncClient,
-    Client,
     Deleted,
     EventType,
-    Forbidden,
     Invalid,
-    Job,
     JobEnded,
-    JobEvent,
     JobFailed,
     NotAvailable,
     NotFound,
-    NotInstalled,
     RLJobSpec,
     RLJobWarning,
     State,
     Timeout,
-    Unauthorized,
-    Unreachable,
     objects,
-    watching,
 )
-from rljob.client.connection import MERGE
 from rljob.client.objects import Scope
 from rljob.client.refusals import Request
 from rljob.client.watching import Watch
@@ -61,92 +45,6 @@ pytestmark = [
     pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
     pytest.mark.parametrize("place", ["real"], indirect=True),
 ]
-NOBODY = "tests.rljob.dev/nobody"
-"""Controller of the jobs, so that an operator that may run on this cluster ignores them."""
-
-
-def manifest(name: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    return {"metadata": {"name": name}, "spec": {**small_spec(), "managedBy": NOBODY, **more}}
-
-
-@pytest.fixture
-async def client(place: Place) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(place.namespace, kubeconfig=KUBECONFIG) as made:
-        yield made
-
-
-async def set_state(client: AsyncClient, job: Job, state: State, **status: Any) -> None:  # noqa: ANN401 - JSON
-    path = RLJOB.path(job.namespace, job.name, "status")
-    body = {"status": {"state": state.value, **status}}
-    await client._connection.send(Request("PATCH", path, job.name, (), body, MERGE))
-
-
-class Gate:
-    """A TCP proxy before the API server, whose connections the test cuts."""
-
-    def __init__(self) -> None:
-        address = urlsplit(server())
-        self._host, self._port = str(address.hostname), int(address.port or 443)
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.accepted = 0
-
-    async def start(self, folder: Path) -> Path:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        return kubeconfig(folder / "gate", server=f"https://127.0.0.1:{port}")
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        there_reader, there = await asyncio.open_connection(self._host, self._port)
-        self._writers |= {writer, there}
-
-        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(OSError):
-                while data := await source.read(65536):
-                    target.write(data)
-                    await target.drain()
-            target.close()
-
-        await asyncio.gather(copy(reader, there), copy(there_reader, writer))
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
-
-    async def stop(self) -> None:
-        self._server.close()
-        self.cut()
-        await asyncio.sleep(0)
-
-
-def server() -> str:
-    return str(yaml.safe_load(Path(KUBECONFIG).read_text())["clusters"][0]["cluster"]["server"])
-
-
-def kubeconfig(path: Path, *, server: str = "", user: dict[str, Any] | None = None) -> Path:
-    """Write the test's kubeconfig with another server or user."""
-    found = yaml.safe_load(Path(KUBECONFIG).read_text())
-    if server:
-        found["clusters"][0]["cluster"]["server"] = server
-    if user is not None:
-        found["users"][0]["user"] = user
-    path.write_text(json.dumps(found))
-    return path
-
-
-async def token_of(client: AsyncClient, namespace: str, account: str) -> str:
-    """Create a service account and return a token of it."""
-    send, path = client._connection.send, f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    await send(Request("POST", path, account, (), {"metadata": {"name": account}}))
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await send(Request("POST", f"{path}/{account}/token", account, (), asked))
-    return str(answer["status"]["token"])
-
-
-async def collect(events: AsyncGenerator[JobEvent], count: int) -> list[tuple[EventType, str]]:
-    async with asyncio.timeout(30):
-        return [((event := await anext(events)).type, event.job.name) for _ in range(count)]
 
 
 async def test_a_job_is_created_read_changed_and_deleted(client: AsyncClient, place: Place) -> None:
@@ -348,127 +246,3 @@ async def test_a_job_without_a_run_has_neither_logs_nor_metrics(client: AsyncCli
         await client.metrics(job)
     with pytest.raises(NotAvailable, match="its attempts are none yet"):
         _ = [line async for line in client.logs(job)]
-
-
-async def test_an_account_without_rights_is_told_which_one_it_lacks(
-    client: AsyncClient, place: Place, tmp_path: Path
-) -> None:
-    token = await token_of(client, place.namespace, "guest")
-    path = kubeconfig(tmp_path / "guest", user={"token": token})
-    async with AsyncClient(place.namespace, kubeconfig=path) as guest:
-        with pytest.raises(Forbidden, match=r'cannot list resource "rljobs".*ask an administrator'):
-            await guest.list()
-        with pytest.raises(Forbidden):
-            await anext(guest.watch())
-        with pytest.raises(Forbidden, match=r"context \S+ of .*guest"):
-            await guest.create(manifest("sums"))
-        assert token not in repr(guest)
-
-
-async def test_a_token_that_is_not_accepted_is_told_with_its_source(place: Place, tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path / "stale", user={"token": "not-a-token"})
-    async with AsyncClient(place.namespace, kubeconfig=path) as stale:
-        with pytest.raises(Unauthorized, match=r"stale\); log in to the cluster again") as caught:
-            await stale.list()
-        assert "not-a-token" not in str(caught.value)
-
-
-async def test_an_expired_token_of_a_plug_in_is_renewed(client: AsyncClient, place: Place, tmp_path: Path) -> None:
-    good = await token_of(client, place.namespace, "cloud")
-    store, counter = tmp_path / "token", tmp_path / "runs"
-    plugin = tmp_path / "plugin"
-    plugin.write_text(
-        f"#!{sys.executable}\n"
-        "import json, pathlib\n"
-        f"with open({str(counter)!r}, 'a') as runs: runs.write('x')\n"
-        f"token = pathlib.Path({str(store)!r}).read_text()\n"
-        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
-        " 'status': {'token': token}}))\n"
-    )
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = {
-        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
-    }
-    path = kubeconfig(tmp_path / "cloud", user=user)
-    store.write_text("expired")
-    async with AsyncClient(place.namespace, kubeconfig=path) as cloud:
-        with pytest.raises(Unauthorized):
-            await cloud.list()
-        assert len(counter.read_text()) == 2, "it is asked once more, and not for ever"
-        store.write_text(good)
-        for _ in range(3):
-            with pytest.raises(Forbidden, match="cloud"):
-                await cloud.list()
-        assert len(counter.read_text()) == 3
-    plugin.write_text(f"#!{sys.executable}\nraise SystemExit('the cloud is closed')\n")
-    async with AsyncClient(place.namespace, kubeconfig=path) as cloud:
-        with pytest.raises((Unauthorized, Forbidden), match=r"credential plug-in|permission"):
-            await cloud.list()
-
-
-async def test_a_cluster_that_is_not_there_is_told_with_its_address(place: Place, tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    path = kubeconfig(tmp_path / "gone", server=f"https://127.0.0.1:{port}")
-    async with AsyncClient(place.namespace, kubeconfig=path) as gone:
-        with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port} .*cannot be reached.*VPN"):
-            await gone.list()
-
-
-async def test_a_watch_gives_up_when_the_server_stays_away(
-    client: AsyncClient, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watching, "PATIENCE_SECONDS", 1.0)
-    gate = Gate()
-    behind = await gate.start(tmp_path)
-    await client.create(manifest("first"))
-    through = AsyncClient(place.namespace, kubeconfig=behind)
-    async with through, contextlib.aclosing(through.watch()) as events:
-        await collect(events, 1)
-        await gate.stop()
-        with pytest.raises(Unreachable, match="cannot be reached"):
-            await collect(events, 1)
-
-
-async def test_a_kind_that_is_not_served_is_told_with_what_to_install(client: AsyncClient) -> None:
-    with pytest.raises(NotInstalled, match="install the chart rljob-operator"):
-        await objects.listed(client._connection, Scope(NOWHERE, "default"))
-    with pytest.raises(NotInstalled):
-        await objects.get(client._connection, NOWHERE, "default", "x")
-
-
-async def test_a_namespace_that_does_not_exist_is_told(client: AsyncClient) -> None:
-    with pytest.raises(NotFound, match='namespaces "nowhere-at-all" not found; create the namespace'):
-        await client.create({**manifest("sums"), "metadata": {"name": "sums", "namespace": "nowhere-at-all"}})
-
-
-async def test_the_blocking_client_works_where_an_event_loop_runs(place: Place) -> None:
-    names: list[str] = []
-    with Client(place.namespace, kubeconfig=KUBECONFIG) as client:
-        job = client.create(manifest("sums"))
-
-        def look(now: Job) -> None:
-            names.append(client.get(now).name)  # the callback may use the client
-
-        with pytest.raises(Timeout):
-            client.wait(job, timeout=0.5, on_change=look)
-        for event in client.watch():
-            names.append(f"{event.type} {event.job.name}")
-            break
-        client.delete(job, timeout=30)
-        assert client.list() == []
-    assert names == ["sums", "Added sums"]
-    with pytest.raises(RuntimeError, match="closed"):
-        client.list()
-
-
-async def test_connections_are_closed_with_a_client_that_is_forgotten(place: Place) -> None:
-    client = Client(place.namespace, kubeconfig=KUBECONFIG)
-    events = client.watch()
-    client.list()
-    loop, thread = client._loop, client._loop._thread
-    del client, events
-    await asyncio.to_thread(thread.join, 10)
-    assert not thread.is_alive()
-    assert loop._loop.is_closed()

@@ -46,6 +46,7 @@ KEPT_LOG = "{folder}/{cluster}/attempt-{number}/driver.log"
 CONTAINERS = {LogRole.HEAD: "ray-head", LogRole.WORKER: "ray-worker"}
 NODE_TYPES = {LogRole.HEAD: "head", LogRole.WORKER: "worker"}
 _TAIL = """
+[ -r "$1" ] || { echo "$1: No such file" >&2; exit 1; }
 if [ -n "$2" ]; then
   end=$(wc -c < "$1") && from=$((end - $(head -c "$end" "$1" | tail -n "$2" | wc -c))) || exit 1
 else
