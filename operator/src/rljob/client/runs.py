@@ -159,11 +159,13 @@ class Runs:
                     async for chunk in chunks:
                         yield chunk
             except (errors.Unreachable, errors.NotAvailable):
-                over = await is_over()
-                if over and tail.begun:
-                    return  # The head was deleted with its cluster.
-                if over or not query.follow or not tail.begun or tail.silent_seconds > PATIENCE_SECONDS:
+                gone = await self._is_gone(job.namespace, head)
+                if gone and tail.begun and query.follow:
+                    return  # With its cluster, at the end of the run.
+                if gone or not query.follow or not tail.begun or tail.silent_seconds > PATIENCE_SECONDS:
                     raise
+                # After the end of the attempt, the rest is read.
+                tail.follow = not await is_over()
             else:
                 return
             await asyncio.sleep(AGAIN_SECONDS)
@@ -253,9 +255,17 @@ class Runs:
         try:
             now = read_job(await objects.get(self._connection, RLJOB, job.namespace, job.name))
             found = next((each for each in now.status.attempts if each.number == attempt.number), None)
-            if now.uid != job.uid or found is None or found.end_time is not None:
-                return True
-            return not fetch.is_running(await objects.get(self._connection, POD, job.namespace, pod))
+            ended = now.uid != job.uid or found is None or found.end_time is not None
+        except errors.NotFound:
+            return True
+        except errors.Unreachable:
+            return False
+        return ended or await self._is_gone(job.namespace, pod)
+
+    async def _is_gone(self, namespace: str, pod: str) -> bool:
+        """Return whether no command can run in the pod any more."""
+        try:
+            return not fetch.is_running(await objects.get(self._connection, POD, namespace, pod))
         except errors.NotFound:
             return True
         except errors.Unreachable:
