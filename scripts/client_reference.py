@@ -57,9 +57,9 @@ def client_page() -> str:
         rows = "\n".join(f"- `{member}`" for member in _members(of))
         parts.append(f"### {of.__name__}\n\n{_text(of)}\n\n{rows}")
     parts.append(
-        "`Job.status` is an `RLJobStatus` and `Validated.spec` an `RLJobSpec`, with the fields of the [API](rljob.md) in\n"
-        "snake case: `status.progress.tokens_per_second_per_card`. `Rows` is a list of `Row`, a `dict[str, float]` with\n"
-        "attempt, step, time and the metrics of a step."
+        "`Job.status` is an `RLJobStatus` and `Validated.spec` an `RLJobSpec`, with the fields of the [API](rljob.md)\n"
+        "in snake case: `status.progress.tokens_per_second_per_card`. `Rows` is a list of `Row`, a `dict[str, float]`\n"
+        "with attempt, step, time and the metrics of a step."
     )
     parts += [f"### {of.__name__}\n\n" + ", ".join(f"`{member.value}`" for member in of) for of in ENUMS]
     tree = inspect.cleandoc(errors.__doc__ or "").partition("\n\n")[2].rpartition("\n\n")[0]

@@ -177,8 +177,7 @@ class Client:
     restart = _blocking(AsyncClient.restart)
     delete = _blocking(AsyncClient.delete)
 
-    @functools.wraps(AsyncClient.wait)
-    def wait(
+    def wait(  # noqa: D102 - see below
         self,
         job: str | Job,
         *,
@@ -186,7 +185,7 @@ class Client:
         until: Until | None = None,
         on_change: Callable[[Job], object] | None = None,
     ) -> Job:
-        """Wait as `AsyncClient.wait`; `on_change` is called in the caller's thread, where it may use this client."""
+        # `on_change` is called in the caller's thread, where it may use this client.
         last = None
         with closing(_items(self._loop, self._client._wait(job, until, timeout))) as changes:  # noqa: SLF001 - its half
             for last in changes:
@@ -195,3 +194,6 @@ class Client:
         if last is None:
             raise AssertionError("a wait without a job")
         return last
+
+
+Client.wait.__doc__ = AsyncClient.wait.__doc__
