@@ -55,7 +55,11 @@ def test_each_holds_one_package_with_its_types(built: dict[str, zipfile.ZipFile]
 
 def test_entry_points_are_there(built: dict[str, zipfile.ZipFile]) -> None:
     commands = entry_points(built["rljob"])["console_scripts"]
-    assert commands == {"rljob": "rljob.cli.main:main", "kubectl-rljob": "rljob.cli.main:main"}
+    assert commands == {
+        "rljob": "rljob.cli.main:main",
+        "kubectl-rljob": "rljob.cli.main:main",
+        "kubectl_complete-rljob": "rljob.cli.completion:kubectl_main",
+    }
     assert entry_points(built["rljob_runtime"]) == {
         "rljob_runtime.trainers": {"verl": "rljob_runtime.verl_plugin.launcher:VerlTrainer"},
         "verl.plugins": {"rljob": "rljob_runtime.verl_plugin.plugin"},

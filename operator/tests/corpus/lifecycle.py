@@ -120,6 +120,9 @@ BAD = {
     "a pattern that repeats too often": Bad(rule("a{1001}"), PATTERN, "{1001} repeats more than 1000 times"),
     "a pattern that possesses": Bad(rule("a++"), PATTERN, "is a possessive repetition"),
     "an end of another language": Bad(rule(r"a\Z"), PATTERN, "use $"),
+    "a stop before the beginning": Bad(
+        {"stop": {"requested": True}}, "spec.stop.requested", "remove it, and set it on the job to end it"
+    ),
     "a comparison with nothing": Bad(stop(), "spec.stopRules[0].threshold", "is required with condition Below"),
     "NaN above one": Bad(
         stop(condition="IsNaN", threshold="1"), "spec.stopRules[0].threshold", "because NaN is not compared"

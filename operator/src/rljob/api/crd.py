@@ -83,8 +83,12 @@ def build_recipe_crd(facts: CrdFacts) -> dict[str, Any]:
     """Return the CRD of one kind of recipe."""
     spec = structural_schema(RecipeSpec)
     template = spec["properties"]["template"]
-    for name in NOT_IN_A_RECIPE:
-        del template["properties"][name]
+    for path in NOT_IN_A_RECIPE:
+        *sections, name = path.split(".")
+        place = template
+        for section in sections:
+            place = place["properties"][section]
+        del place["properties"][name]
     spec[RULES] = [size_rule(spec)]
     return _crd(facts, _object_schema(facts, {"spec": spec}), RECIPE_COLUMNS)
 

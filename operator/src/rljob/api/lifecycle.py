@@ -153,6 +153,9 @@ class StopRule(Model):
 class Stop(Model):
     """How a run is stopped on request."""
 
+    requested: bool = False
+    """If true, the run is stopped, with a checkpoint unless mode is Immediate, and the job finishes as Stopped. Set it
+    on a job that exists; a stopped job does not go on when it is false again. Defaults to false."""
     mode: Literal["Auto", "AfterStep", "AbortRollout", "Immediate"] = "Auto"
     """AfterStep: finish the current step. AbortRollout: cancel the generation and save the last step. Immediate: do not
     save. Auto: AfterStep, or AbortRollout if a measured step does not fit into graceSeconds and consists mostly of

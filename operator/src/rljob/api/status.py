@@ -305,6 +305,29 @@ class InitializerStatus(StatusModel):
     """Time at which the log was read."""
 
 
+class BegunStage(StatusModel):
+    """A stage of a start."""
+
+    name: Word
+    """Name of the stage."""
+    since: Time
+    """Time at which it began; it lasted until the next one began."""
+
+
+class StartStatus(StatusModel):
+    """What a start is doing, from its pods to the first step."""
+
+    stage: Word
+    """What the start does now: Pods, or a stage that the run reports, such as LoadingModel, StartingReplicas or
+    FirstRollout; Training once a step is complete."""
+    detail: Text = ""
+    """How far the stage is, such as: 3 of 16 ranks are done. It is as old as the last write of the status."""
+    since: Time
+    """Time at which the stage began."""
+    stages: Annotated[list[BegunStage], Field(max_length=24, json_schema_extra=ATOMIC)] = []
+    """Stages of this start in the order of their beginning, the current one last."""
+
+
 class StopStatus(StatusModel):
     """A stop in progress."""
 
@@ -474,6 +497,10 @@ class RLJobStatus(StatusModel):
     """What the run reported although it continued, such as prompts that were left out: the first four."""
     checkpoint: CheckpointStatus | None = None
     """The last checkpoint that the operator saw."""
+    start: StartStatus | None = None
+    """What the start of the latest attempt is doing, or did."""
+    restart_request: Annotated[str, Field(max_length=253)] | None = None
+    """Value of the annotation rljob.dev/restart that was acted on last, or that a new cluster made pointless."""
     stop: StopStatus | None = None
     """A stop in progress."""
     ending: EndingStatus | None = None

@@ -13,12 +13,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, PrivateAttr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 from pydantic_core import PydanticKnownError
 
-from rljob.api import forms
+from rljob.api import forms, group
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
-from rljob.api.group import API_VERSION as API_VERSION
-from rljob.api.group import GROUP as GROUP
-from rljob.api.group import VERSION as VERSION
 from rljob.api.launcher import (
     NO_DATA,
     NO_MODEL,
@@ -54,6 +51,9 @@ from rljob.api.training import (
     Verl,
 )
 
+GROUP = group.GROUP
+VERSION = group.VERSION
+API_VERSION = group.API_VERSION
 MAX_NAME_LENGTH = 40
 MANAGER = f"{GROUP}/operator"
 
@@ -299,13 +299,13 @@ LIVE_RULES = [
     rule(
         "!has(self.trainer) || !has(self.trainer.steps) || !has(oldSelf.trainer)"
         " || !has(oldSelf.trainer.steps) || self.trainer.steps >= oldSelf.trainer.steps",
-        "trainer.steps may grow, not shrink; use a stop rule or suspend to end a run early",
+        "trainer.steps may grow, not shrink; use a stop rule or stop.requested to end a run early",
     ),
 ]
 """Rules on changes of RLJob.spec. A recipe may change in any way."""
 
-NOT_IN_A_RECIPE = frozenset({"recipeRef", "unset", "managedBy", "suspend"})
-"""Fields of RLJob.spec that belong to a single job."""
+NOT_IN_A_RECIPE = frozenset({"recipeRef", "unset", "managedBy", "suspend", "stop.requested"})
+"""Fields of RLJob.spec that belong to a single job, as paths."""
 
 
 class RecipeSpec(Model):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rljob_runtime.planning.rollout.published import RECIPES
-
+LENGTHS = ("bimodal", "dapo-34k", "deepscaler-32k", "deepscaler-3k", "openr1-32k", "uniform")
+"""Names of `rljob_runtime.planning.rollout.published`, which `--help` does not load."""
 TOP = 5
 """Layouts that `plan report` shows."""
 COUNT_MAX = 65_536
@@ -43,7 +43,7 @@ def _add_lengths(topic: argparse.ArgumentParser) -> None:
         "--trace", type=Path, metavar="FILE", help="lengths of a run's responses, as JSON lines; default: drawn lengths"
     )
     lengths.add_argument(
-        "--lengths", choices=sorted(RECIPES), help="distribution to draw lengths from; default: by maxResponseTokens"
+        "--lengths", choices=LENGTHS, help="distribution to draw lengths from; default: by maxResponseTokens"
     )
     topic.add_argument("--seed", type=int, metavar="NUMBER", help="seed of drawn lengths; default: that of the lengths")
 

@@ -67,7 +67,8 @@ def quota_page(seen: Kueue, form: str = TABLE) -> str:
     """Return the whole page."""
     shares, jobs = list(read_shares(seen)), list(read_jobs(seen))
     if form in DATA:
-        return data_page([{"shares": [asdict(s) for s in shares], "jobs": [asdict(j) for j in jobs]}], form)
+        names = [f"clusterqueue.kueue.x-k8s.io/{team}" for team in sorted({share.team for share in shares})]
+        return data_page([{"shares": [asdict(s) for s in shares], "jobs": [asdict(j) for j in jobs]}], form, names)
     if not shares:
         return "no ClusterQueue has a quota of cards"
     pages = [_share_table(shares)]

@@ -89,9 +89,9 @@ def figure_table(steps: Sequence[Step]) -> list[tuple[str, str, str, str, str]]:
         rows.append(
             (
                 label,
-                _number(_mean(values[:5]), digits),
-                _number(_mean(values[-5:]), digits),
-                _number(_median(values), digits),
+                number(_mean(values[:5]), digits),
+                number(_mean(values[-5:]), digits),
+                number(_median(values), digits),
                 unit,
             )
         )
@@ -112,5 +112,6 @@ def _median(values: Sequence[float]) -> float:
     return found[len(found) // 2] if found else math.nan
 
 
-def _number(value: float, digits: int) -> str:
+def number(value: float, digits: int) -> str:
+    """Return a number for a table; a dash if there is none."""
     return f"{value:.{digits}f}" if math.isfinite(value) else "-"

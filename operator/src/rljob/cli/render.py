@@ -19,7 +19,6 @@ from rljob.render.names import JobIdentity
 from rljob.render.podgroup import NEWEST_FIELDS, Gang, build_pod_group, stated_gang
 from rljob.render.raycluster import build_raycluster
 
-STAND_IN_UID = "00000000-0000-0000-0000-000000000000"
 FIRST_GENERATION = 1
 
 

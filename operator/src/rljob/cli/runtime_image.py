@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
+from rljob.cli.installation import SELECTOR
 from rljob.core.observed import Manifest
 
-SELECTOR = "app.kubernetes.io/part-of=rljob,app.kubernetes.io/component=operator"
-"""Labels of the operator's Deployment (charts/rljob-operator/templates/_helpers.tpl)."""
 OPTION = "--runtime-image="
 
 

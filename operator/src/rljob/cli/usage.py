@@ -25,7 +25,6 @@ from rljob.core.attempts.usage import account
 from rljob.core.observed import Manifest
 from rljob.core.status import read_status
 
-KINDS = ("queue", "job")
 COLUMNS = (
     "month",
     "namespace",

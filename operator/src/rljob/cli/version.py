@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-from rljob.api.v1alpha1 import API_VERSION
+from rljob.api.group import API_VERSION
 from rljob.cli.status import table
 
 DISTRIBUTION = "rljob"
@@ -13,7 +13,12 @@ DISTRIBUTION = "rljob"
 
 def version_page(stack: Mapping[str, str]) -> str:
     """Return one line per component."""
-    return table([(DISTRIBUTION, own_version()), ("API", API_VERSION), *stack.items()])
+    return table(list(versions(stack).items()))
+
+
+def versions(stack: Mapping[str, str]) -> dict[str, str]:
+    """Return the version of each component."""
+    return {DISTRIBUTION: own_version(), "API": API_VERSION, **stack}
 
 
 def own_version(distribution: str = DISTRIBUTION) -> str:

@@ -18,6 +18,8 @@ from rljob.api.status import Attempt
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.errors import UsageError
 from rljob.cli.frozen import snapshot_name, snapshot_of
+from rljob.cli.job_pods import CONTAINERS, HEAD, RAY_LOGS, is_of_cluster, is_running, newest_first, selector
+from rljob.cli.logs import DRIVER, KEPT
 from rljob.cli.records import Record, kept
 from rljob.cli.report import fetch
 from rljob.client import errors, objects
@@ -39,12 +41,9 @@ RECORDS_BYTES = 256 << 20
 AGAIN_SECONDS = 1.0
 SILENT_SECONDS = 60.0
 """For a log that is not followed."""
-DRIVER_LOG = "/tmp/ray/session_latest/logs/job-driver-{}.log"  # noqa: S108 - in the pod
-"""ray 2.60.0, python/ray/dashboard/modules/job/job_log_storage_client.py: JOB_LOGS_PATH, below the session's logs."""
-KEPT_LOG = "{folder}/{cluster}/attempt-{number}/driver.log"
-"""`rljob_runtime.mirror`."""
-CONTAINERS = {LogRole.HEAD: "ray-head", LogRole.WORKER: "ray-worker"}
-NODE_TYPES = {LogRole.HEAD: "head", LogRole.WORKER: "worker"}
+DRIVER_LOG = f"{RAY_LOGS}/job-driver-{{}}.log"
+"""ray 2.60.0, python/ray/dashboard/modules/job/job_log_storage_client.py: JOB_LOGS_PATH."""
+KEPT_LOG = f"{{folder}}/{{cluster}}/attempt-{{number}}/{KEPT[DRIVER]}"
 _TAIL = """
 [ -r "$1" ] || { echo "$1: No such file" >&2; exit 1; }
 if [ -n "$2" ]; then
@@ -112,10 +111,10 @@ class Runs:
     async def metrics(self, job: Job, *, repeated: bool) -> Rows:
         """Return the metrics of every step, in order."""
         identity, spec = _identity(job), await self._frozen_spec(job)
-        head = fetch.newest_head(await self._pods(fetch.head_selector(identity), job), identity)
+        head = _newest(await self._pods(selector(identity, HEAD), job), identity)
         words = fetch.record_folders(identity, spec)
         if head is not None:
-            text = await self._collect(Place(job.namespace, head, fetch.HEAD_CONTAINER), words)
+            text = await self._collect(Place(job.namespace, head, CONTAINERS[HEAD]), words)
         elif spec.observability.log_path is None:
             raise errors.NotAvailable(
                 f"rljob {job.namespace}/{job.name} has no head pod, and kept no records: set observability.logPath for "
@@ -148,7 +147,7 @@ class Runs:
                     yield chunk
             return
         tail = Tail(DRIVER_LOG.format(attempt.submission_id), query.tail, query.follow)
-        place = Place(job.namespace, head, fetch.HEAD_CONTAINER)
+        place = Place(job.namespace, head, CONTAINERS[HEAD])
 
         async def is_over() -> bool:
             return await self._is_over(job, attempt, head)
@@ -187,7 +186,7 @@ class Runs:
 
     async def _container(self, job: Job, attempt: Attempt, query: LogQuery) -> AsyncGenerator[bytes]:
         """Yield the log of a container of Ray, as the kubelet has it."""
-        selector = f"{labels.RAY_CLUSTER}={attempt.cluster_name},{labels.RAY_NODE_TYPE}={NODE_TYPES[query.role]}"
+        selector = f"{labels.RAY_CLUSTER}={attempt.cluster_name},{labels.RAY_NODE_TYPE}={query.role}"
         names = sorted(pod["metadata"]["name"] for pod in await self._pods(selector, job))
         index = query.worker if query.role is LogRole.WORKER else 0
         if index not in range(len(names)):
@@ -196,7 +195,7 @@ class Runs:
                 f"pods, so there is no log of number {index}; those of pods that are gone are not kept"
             )
         name = names[index]
-        options = {"container": CONTAINERS[query.role], "follow": str(query.follow).lower()}
+        options = {"container": CONTAINERS[query.role.value], "follow": str(query.follow).lower()}
         options |= {"tailLines": str(query.tail)} if query.tail is not None else {}
         path = POD.path(job.namespace, name, "log")
         request = Request("GET", path, f"log of pod {job.namespace}/{name}", tuple(options.items()))
@@ -265,7 +264,7 @@ class Runs:
     async def _is_gone(self, namespace: str, pod: str) -> bool:
         """Return whether no command can run in the pod any more."""
         try:
-            return not fetch.is_running(await objects.get(self._connection, POD, namespace, pod))
+            return not is_running(await objects.get(self._connection, POD, namespace, pod))
         except errors.NotFound:
             return True
         except errors.Unreachable:
@@ -273,13 +272,13 @@ class Runs:
 
     async def _head_of(self, job: Job, cluster: str) -> str | None:
         identity = _identity(job)
-        pods = await self._pods(f"{fetch.head_selector(identity)},{labels.RAY_CLUSTER}={cluster}", job)
-        return fetch.newest_head(pods, identity)
+        pods = await self._pods(f"{selector(identity, HEAD)},{labels.RAY_CLUSTER}={cluster}", job)
+        return _newest(pods, identity)
 
     async def _pods(self, selector: str, job: Job) -> list[Manifest]:
         """Return the pods with these labels that a RayCluster of the job controls."""
         items, _ = await objects.listed(self._connection, Scope(POD, job.namespace, selector))
-        return [pod for pod in items if fetch.is_of_cluster(pod, _identity(job))]
+        return [pod for pod in items if is_of_cluster(pod, _identity(job))]
 
     async def _frozen_spec(self, job: Job) -> RLJobSpec:
         """Return the spec that the job runs with."""
@@ -323,6 +322,11 @@ class Runs:
 
 def _identity(job: Job) -> JobIdentity:
     return JobIdentity(job.namespace, job.name, job.uid)
+
+
+def _newest(pods: Iterable[Manifest], job: JobIdentity) -> str | None:
+    """Return the name of the newest pod that runs."""
+    return next((str(pod["metadata"]["name"]) for pod in newest_first(pods, job)), None)
 
 
 def _attempt(job: Job, number: int | None) -> Attempt:

@@ -84,6 +84,7 @@ class Context(Watched):
                 self.observed.recipes,
                 launcher=self.launcher,
                 accelerators=self.accelerators,
+                created=self.is_as_created,
             )
         return self._over_frozen(self.below)
 

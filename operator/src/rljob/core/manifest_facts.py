@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -35,6 +36,12 @@ def is_paused(job: Manifest) -> bool:
     """Report whether the user paused the job; a deletion is carried out all the same."""
     annotations = job["metadata"].get("annotations") or {}
     return annotations.get(labels.PAUSED) == "true" and not is_deleted(job)
+
+
+def asks_to_stop(raw_spec: Mapping[str, Any]) -> bool:
+    """Report whether the user wants the job to end; it counts even if the rest of the spec is invalid."""
+    section = raw_spec.get("stop")
+    return isinstance(section, Mapping) and section.get("requested") is True
 
 
 def is_finished(job: Manifest) -> bool:

@@ -133,6 +133,11 @@ class Reason(enum.StrEnum):
     POD_STUCK = "PodStuckTerminating"
     """A pod of the previous cluster should have terminated and has not, for example because its node is off. Its
     processes may be alive, so nothing new starts; the message names the pod and what to do."""
+    STOP_REQUESTED = "StopRequested"
+    """spec.stop.requested is true: the run is asked to save and stop, and the job finishes as Stopped."""
+    RESTART_REQUESTED = "RestartRequested"
+    """The annotation rljob.dev/restart has a new value: the run saves and stops, and a new cluster goes on with it. It
+    counts against no budget."""
     PREEMPTED = "Preempted"
     """The RayCluster was suspended from outside, as Kueue does to give its quota to another workload."""
     DELETED = "Deleted"

@@ -35,6 +35,7 @@ from rljob.core.steps import (
     paused,
     pod_groups,
     recovering,
+    requests,
     restarting,
     starting,
     stopping,
@@ -53,16 +54,20 @@ BEFORE_INTENT: tuple[Step, ...] = (
     attempt_records.keep_evidence,  # of an attempt that ended, before its pods are gone
     host_ports.release_ports,  # before the job may be deleted
     pod_groups.release_groups,  # of ended generations
+    requests.refuse_to_go_on,  # spec.stop.requested was taken back too late
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a child's name belongs to an object of somebody else
     orphan_clusters.delete_orphans,  # of a former leader that woke up late
     recovering.recall,  # the snapshot; after a lost status: did the job begin already?
     recovering.finish_again,
+    requests.end,  # spec.stop.requested, whatever the job waits for
     validating.await_recipes,
     validating.validate_spec,  # nothing begins with an invalid spec
     drift.report_changes,  # the job keeps the spec that it began with
     stopping.begin_suspension,  # spec.suspend
     stopping.begin_preemption,
+    requests.restart,  # the user's annotation
+    requests.hasten,  # a stop that was asked to be immediate
     stopping.await_end,  # a stop always completes
     stopping.tear_down,
     stopping.hold,  # until spec.suspend is false

@@ -10,9 +10,13 @@ from typing import Any
 
 from rljob.api.status import Attempt, ConditionType, Intent, Resolved, RLJobStatus
 from rljob.core import status, times
-from rljob.core.manifest_facts import identity, intended_cluster
+from rljob.core.manifest_facts import asks_to_stop, identity, intended_cluster
 from rljob.core.observed import Manifest
+from rljob.render import labels
 from rljob.render.names import JobIdentity
+
+RESTART_VALUE_BYTES = 253
+"""Bytes of the annotation rljob.dev/restart that count; a time is shorter."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,23 @@ class Watched:
     def suspend(self) -> bool:
         """Whether the job must hold no NPU; it counts even if the rest of the spec is invalid."""
         return self.raw_spec.get("suspend") is True
+
+    @property
+    def is_as_created(self) -> bool:
+        """Whether the spec was never edited: the API server counts every edit of it."""
+        return int(self.manifest["metadata"].get("generation", 1)) <= 1
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the user wants the job to end; with a spec that was never edited, that is a mistake to refuse."""
+        return asks_to_stop(self.raw_spec) and not self.is_as_created
+
+    @property
+    def restart_request(self) -> str | None:
+        """The value of the annotation by which the user asks for a new cluster, if it was not acted on yet."""
+        asked = (self.manifest["metadata"].get("annotations") or {}).get(labels.RESTART)
+        asked = None if asked is None else status.bounded(asked, RESTART_VALUE_BYTES)
+        return None if asked == self.status.restart_request else asked
 
     @property
     def began(self) -> bool:

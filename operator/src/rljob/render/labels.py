@@ -5,6 +5,8 @@ They are part of the API: dashboards and scripts select by them.
 
 from __future__ import annotations
 
+from rljob.api import group
+
 JOB = "rljob.dev/job"
 JOB_UID = "rljob.dev/job-uid"
 CLUSTER_GENERATION = "rljob.dev/cluster-generation"
@@ -28,6 +30,8 @@ REFRESH = "rljob.dev/refresh"
 """Annotation that users set on an RLJob: with any new value, the next cluster generation reads its recipes again."""
 PAUSED = "rljob.dev/paused"
 """Annotation that users set on an RLJob: while it is "true", the operator does nothing for the job."""
+RESTART = group.RESTART
+"""Annotation that users set on an RLJob: with any new value, the run saves and goes on in a new cluster."""
 FORCE_DELETE = "rljob.dev/force-delete"
 """Annotation that users set on an RLJob: with "true", its deletion does not wait for a checkpoint."""
 STOP_FINALIZER = "rljob.dev/stop"

@@ -69,7 +69,7 @@ def test_a_recipe_holds_every_field_of_a_job_but_those_of_one_job() -> None:
 
 BOOLEANS = {
     *("suspend", "trustRemoteCode", "readOnly", "runAsNonRoot", "eager", "chunkedPrefill", "parameters", "gradients"),
-    *("optimizer", "reference", "evaluateBeforeTraining", "requireCheckpoint", "keepOnFailure"),
+    *("optimizer", "reference", "evaluateBeforeTraining", "requireCheckpoint", "keepOnFailure", "requested"),
     # Of core/v1.
     *("privileged", "allowPrivilegeEscalation", "readOnlyRootFilesystem"),
 }

@@ -10,11 +10,11 @@ import pytest
 from builders import small_spec
 
 from rljob.api import yaml11
-from rljob.cli.arguments import Parser, build_parser, parse
-from rljob.cli.main import main
+from rljob.cli.arguments import Parser, read
+from rljob.cli.main import build_parser, main
 
-COMMON = {"-n", "--namespace", "--context", "--accelerators", "-h", "--help"}
-OF_FILES = {"-f", "--file", "--cluster"}
+COMMON = {"-n", "--namespace", "--context", "-h", "--help"}
+OF_FILES = {"-f", "--file", "--cluster", "--accelerators"}
 WITH_FILES = {"validate", "render", "explain", "diff", "run", "plan memory", "plan report", "plan rollout"}
 WITHOUT_OUTPUT = {"run"}
 
@@ -66,7 +66,7 @@ def test_every_kind_of_command_is_there() -> None:
         (["validate", "-f", "a", "--acelerators=x"], "unknown argument --acelerators=x; did you mean --accelerators?"),
         (["validate", "-f", "a", "--qqqq"], "unknown argument --qqqq; leave it out"),
         (["status", "a", "b"], "rljob status: unknown argument b; leave it out"),
-        (["status"], "NAME is missing; name the RLJob; `rljob top` lists them"),
+        (["status"], "NAME is missing; name the RLJob; `rljob list` lists them"),
         (["plan"], "rljob plan: TOPIC is missing; name what to plan: memory"),
         (["plan", "memory"], "rljob plan memory: -f/--file is missing; pass a manifest with -f FILE"),
         (["plan", "memory", "a", "--qqqq"], "rljob plan memory: unknown argument --qqqq"),
@@ -98,9 +98,9 @@ def test_files_of_plan_memory_are_accepted_with_and_without_f() -> None:
         ["a", "-o", "json", "b"],
         ["-o", "json", "a", "b"],
     ):
-        assert sorted(parse(["plan", "memory", *words], "").file) == ["a", "b"]
-    assert parse(["plan", "memory", "-"], "").file == ["-"]
-    assert parse(["plan", "memory", "a", "-o", "json", "-"], "").file == ["a", "-"]
+        assert sorted(read(build_parser(), ["plan", "memory", *words]).file) == ["a", "b"]
+    assert read(build_parser(), ["plan", "memory", "-"]).file == ["-"]
+    assert read(build_parser(), ["plan", "memory", "a", "-o", "json", "-"]).file == ["a", "-"]
 
 
 def test_versions_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

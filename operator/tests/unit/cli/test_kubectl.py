@@ -23,41 +23,67 @@ NO_CLUSTER = (
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "told", "code"),
     [
-        (LOG * 5 + REFUSED.format("localhost:8080"), NO_CLUSTER),
+        (LOG * 5 + REFUSED.format("localhost:8080"), NO_CLUSTER, 6),
         (
             LOG + REFUSED.format("10.0.0.1:6443"),
             f"rljob: kubectl: {REFUSED.format('10.0.0.1:6443')}; check that the cluster runs, and that the kube",
+            6,
         ),
         (
             "Error in configuration: context was not found for specified context: foo",
             "foo; `kubectl config get-contexts` lists those to pass with --context\n",
+            2,
         ),
         (
             'error: the server doesn\'t have a resource type "rljobs"',
             "the cluster has no RLJobs: install the chart rljob-operator",
+            7,
         ),
         (
-            'Error from server (NotFound): rljobs.rljob.dev "x" not found',
-            "not found; check the name, and the namespace",
+            (
+                'error: resource mapping not found for name: "a": no matches for kind "RLJob" in '
+                'version "rljob.dev/v1alpha1"'
+            ),
+            "the cluster has no RLJobs: install the chart rljob-operator",
+            7,
         ),
+        ('error: the server doesn\'t have a resource type "rayclusters"', "; install KubeRay in the cluster", 7),
+        ('error: the server doesn\'t have a resource type "clusterqueues"', "; install Kueue in the cluster\n", 7),
+        (
+            'Error from server (NotFound): rljobs.rljob.dev "x" not found',
+            "not found; check the name, and the namespace with -n; `rljob list -A` lists",
+            4,
+        ),
+        ('Error from server (NotFound): namespaces "x" not found', "not found; check -n; `kubectl get namespaces`", 4),
         (
             'Error from server (Forbidden): rljobs.rljob.dev "x" is forbidden: User "u" cannot get',
             "ask an administrator of the cluster for this permission",
+            5,
         ),
-        ("error: You must be logged in to the server (Unauthorized)", "log in to the cluster again"),
-        ("Unable to connect to the server: dial tcp: lookup x: no such host", "check that the cluster runs"),
-        ("error: first\n  second", "rljob: kubectl: error: first second\n"),
-        (LOG, "couldn't get current server API group list"),
-        ("", "kubectl: failed without a message; run the same command with kubectl"),
+        ("error: You must be logged in to the server (Unauthorized)", "log in to the cluster again", 5),
+        (
+            "error: You must be logged in to the server (the server has asked for the client to provide credentials)",
+            "log in to the cluster again",
+            5,
+        ),
+        ("Unable to connect to the server: dial tcp: lookup x: no such host", "check that the cluster runs", 6),
+        (
+            ("Unable to connect to the server: tls: failed to verify certificate: x509: unknown authority"),
+            "get a new kubeconfig of the cluster",
+            6,
+        ),
+        ("error: first\n  second", "rljob: kubectl: error: first second\n", 2),
+        (LOG, "couldn't get current server API group list", 2),
+        ("", "kubectl: failed without a message; run the same command with kubectl", 2),
     ],
 )
-def test_an_error_of_kubectl_is_one_line_with_the_fix(
-    kubectl: Path, capsys: pytest.CaptureFixture[str], said: str, told: str
+def test_an_error_of_kubectl_is_one_line_with_the_fix_and_a_code(
+    kubectl: Path, capsys: pytest.CaptureFixture[str], said: str, told: str, code: int
 ) -> None:
     (kubectl / "error").write_text(said)
-    assert main(["status", "x"]) == 2
+    assert main(["status", "x"]) == code
     err = capsys.readouterr().err
     assert told in err
     assert err.count("\n") == 1
@@ -71,7 +97,7 @@ def test_without_a_kubeconfig_the_real_kubectl_has_one_line_too(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert main(["describe", "x"]) == 2
+    assert main(["describe", "x"]) == 6
     assert capsys.readouterr().err == NO_CLUSTER
 
 

@@ -127,5 +127,5 @@ def test_kubectl_is_asked_for_all_or_for_one_namespace(
 
 def test_a_cluster_without_kueue_is_told_in_kubectls_words(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (kubectl / "error").write_text('error: the server doesn\'t have a resource type "clusterqueues"')
-    assert main(["quota"]) == 2
+    assert main(["quota"]) == 7
     assert "clusterqueues" in capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_recipes_come_from_the_cluster_when_asked(
 
 def test_a_cluster_that_refuses_is_no_missing_recipe(kubectl: Path, tmp_path: Path) -> None:
     (kubectl / "error").write_text("Error from server (Forbidden): no")
-    assert main(["validate", "--cluster", "-f", written(tmp_path, "job.yaml", JOB)]) == 2
+    assert main(["validate", "--cluster", "-f", written(tmp_path, "job.yaml", JOB)]) == 5
 
 
 def test_explain_says_of_each_field_who_set_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

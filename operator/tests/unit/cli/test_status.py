@@ -134,5 +134,5 @@ def test_a_cluster_that_does_not_answer_is_told(
 
     assert kubectl.exists()
     monkeypatch.setattr(bounded_process, "run", hang)
-    assert main(["status", "x"]) == 2
+    assert main(["status", "x"]) == 6
     assert "check that the cluster is reachable" in capsys.readouterr().err

@@ -28,7 +28,7 @@ def check_image(chosen: argparse.Namespace, clock: Clock | None = None) -> int:
         say(f"interrupted; pod {name} is deleted")
         return INTERRUPTED
     found = result.read(ended, check, chosen.accelerator_class)
-    print(data_page([found], chosen.output) if chosen.output in DATA else result.page(found))
+    print(data_page([found], chosen.output, [check.image]) if chosen.output in DATA else result.page(found))
     return result.exit_code(found, chosen.launcher)
 
 

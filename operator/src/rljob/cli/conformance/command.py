@@ -18,7 +18,7 @@ from rljob.cli.conformance.manifests import read_quickstart, samples_per_step
 from rljob.cli.conformance.page import document, has_failed, text_page
 from rljob.cli.conformance.run import Run, say
 from rljob.cli.errors import UsageError
-from rljob.cli.output import JSON
+from rljob.cli.output import DATA, data_page
 from rljob.cli.status import table
 from rljob.cli.version import own_version
 from rljob.render.accelerator_table import AcceleratorTable
@@ -51,7 +51,10 @@ def conformance(chosen: argparse.Namespace, stack: Mapping[str, str]) -> int:
     if chosen.report is not None:
         chosen.report.write_text(text + "\n", encoding="utf-8")
         say(f"wrote {chosen.report}")
-    print(text if chosen.output == JSON else text_page(rows, run.facts, {"rljob": own["rljob"]}))
+    if chosen.output in DATA:
+        print(data_page([made], chosen.output, [claim["id"] for claim in made["claims"]]))
+    else:
+        print(text_page(rows, run.facts, {"rljob": own["rljob"]}))
     if run.facts.interrupted:
         return INTERRUPTED
     return FAILED if has_failed(rows) else 0

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -19,15 +20,15 @@ from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
+from rljob.cli.job_pods import CONTAINERS, HEAD, identity, live_head, place_of
 from rljob.cli.records import Record, read_records
 from rljob.core.observed import Manifest
-from rljob.render import labels, pods
+from rljob.render import pods
 from rljob.render.metadata import owner_reference
 from rljob.render.names import JobIdentity
 from rljob.render.security import ContainerSecurity, PodSecurity
 from rljob_runtime.contract import SpoolFile, head_paths
 
-HEAD_CONTAINER = "ray-head"
 READER = "reader"
 SOURCES = frozenset({"persistentVolumeClaim", "nfs"})
 """Volumes that outlive a job. A folder of a node would be read with the rights of the user who runs the command."""
@@ -52,20 +53,50 @@ LIST_RECORDS = (
 
 def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple[list[Record], str]:
     """Return the records of every attempt and their source. Raise UsageError if no pod can read them."""
-    metadata = job["metadata"]
-    identity = JobIdentity(metadata["namespace"], metadata["name"], metadata["uid"])
-    own = kubectl.Place(identity.namespace, place.context, place.kubeconfig, place.program)
-    head, logs = newest_head(kubectl.find_pods(head_selector(identity), own), identity), spec.observability.log_path
+    with opened(job, spec, place) as found:
+        command = ["exec", found.pod, "--container", found.container, "--", "sh", "-c", LIST_RECORDS, found.folder]
+        text = kubectl.run([*command, found.between], found.place, seconds=READ_SECONDS)
+    return parse_listing(text), found.source
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A pod in which the records of a job can be read."""
+
+    pod: str
+    container: str
+    folder: str
+    between: str
+    """Pattern of the folders between `folder` and those of the attempts."""
+    source: str
+    """Where the records are, in words."""
+    place: kubectl.Place
+
+
+@contextmanager
+def opened(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> Iterator[Opened]:
+    """Yield a pod with the records: the head, or one that is created and deleted again."""
+    own, who, logs = place_of(job, place), identity(job), spec.observability.log_path
+    kept = f"{who.prefix}-*/"
+    head = live_head(who, own)
     if head is not None:
-        folder, between = record_folders(identity, spec)
-        return _read(head, HEAD_CONTAINER, (folder, between), own), f"{folder} of pod {head}"
+        name = head["metadata"]["name"]
+        folder, between = record_folders(who, spec)
+        yield Opened(name, CONTAINERS[HEAD], folder, between, f"{folder} of pod {name}", own)
+        return
     if logs is None:
         raise UsageError(
-            f"{identity.name} has no pod any more and has kept no records; set observability.logPath for the "
+            f"{who.name} has no pod any more and has kept no records; set observability.logPath for the "
             "next run, or pass --prometheus URL"
         )
-    with _reader(identity, spec, own) as name:
-        return _read(name, READER, (logs, f"{identity.prefix}-*/"), own), f"{logs} on the job's volume"
+    with _reader(who, spec, own) as name:
+        yield Opened(name, READER, logs, kept, f"{logs} on the job's volume", own)
+
+
+def record_folders(job: JobIdentity, spec: RLJobSpec) -> tuple[str, str]:
+    """Return the folder with the records of all attempts in a head pod, and the pattern of the folders between."""
+    logs = spec.observability.log_path
+    return (logs, f"{job.prefix}-*/") if logs is not None else (head_paths().spool, "")
 
 
 def parse_listing(text: str) -> list[Record]:
@@ -138,36 +169,6 @@ def _security(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
     return {"securityContext": ContainerSecurity(non_root=False).manifest()}
 
 
-def record_folders(job: JobIdentity, spec: RLJobSpec) -> tuple[str, str]:
-    """Return the folder with the records of all attempts in a head pod, and the pattern of the folders between."""
-    logs = spec.observability.log_path
-    return (logs, f"{job.prefix}-*/") if logs is not None else (head_paths().spool, "")
-
-
-def head_selector(job: JobIdentity) -> str:
-    """Return the labels of the job's head pods."""
-    return f"{labels.JOB_UID}={job.uid},{labels.RAY_NODE_TYPE}=head"
-
-
-def newest_head(pods: Iterable[Manifest], job: JobIdentity) -> str | None:
-    """Return the running head pod; the newest one if an old one still exists."""
-    running = [pod["metadata"] for pod in pods if is_running(pod) and is_of_cluster(pod, job)]
-    return max(running, key=lambda metadata: str(metadata["creationTimestamp"]))["name"] if running else None
-
-
-def is_running(pod: Manifest) -> bool:
-    """Report whether commands can run in the pod, and will for a while."""
-    return (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-
-
-def is_of_cluster(pod: Manifest, job: JobIdentity) -> bool:
-    """Report whether a RayCluster of the job controls the pod; anybody could give a pod the job's labels."""
-    return any(
-        owner.get("controller") and owner["kind"] == "RayCluster" and owner["name"].rpartition("-")[0] == job.prefix
-        for owner in pod["metadata"].get("ownerReferences") or ()
-    )
-
-
 @contextmanager
 def _reader(job: JobIdentity, spec: RLJobSpec, place: kubectl.Place) -> Iterator[str]:
     name = f"{job.prefix}-report-{secrets.token_hex(3)}"
@@ -184,8 +185,3 @@ def _reader(job: JobIdentity, spec: RLJobSpec, place: kubectl.Place) -> Iterator
         yield name
     finally:
         kubectl.run(["delete", "pod", name, "--ignore-not-found", "--wait=false"], place)
-
-
-def _read(pod: str, container: str, words: tuple[str, str], place: kubectl.Place) -> list[Record]:
-    command = ["exec", pod, "--container", container, "--", "sh", "-c", LIST_RECORDS, *words]
-    return parse_listing(kubectl.run(command, place, seconds=READ_SECONDS))

@@ -47,6 +47,7 @@ MUTABILITY: tuple[Rule, ...] = (
     Rule("restart", ChangeEffect.AT_ONCE, "applied at the next failure"),
     Rule("cleanup", ChangeEffect.AT_ONCE, "applied at the end"),
     Rule("stop", ChangeEffect.AT_ONCE, "applied at the next request to stop"),
+    Rule("stop.requested", ChangeEffect.AT_ONCE, "true ends the job after a checkpoint; false does not take it back"),
     Rule("trainer.steps", ChangeEffect.NEXT_GENERATION, "may only grow (checked by CEL, and again after the merge)"),
     Rule("launcher.type", ChangeEffect.NEVER, "its checkpoints are of no use to another trainer; create a new job"),
     Rule("code.configMap", ChangeEffect.NEVER, "copied when the job began; create a new job"),

@@ -127,9 +127,19 @@ def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[
     if not isinstance(template, Mapping):
         yield Violation(f"{recipe}: spec.template", "is required and not set")
         return
-    for name in sorted(NOT_IN_A_RECIPE & set(template)):
-        yield Violation(f"{recipe}: spec.template.{name}", "belongs to a single job; remove it from the recipe")
+    for path in sorted(NOT_IN_A_RECIPE):
+        if _has(template, path):
+            yield Violation(f"{recipe}: spec.template.{path}", "belongs to a single job; remove it from the recipe")
     yield from unset_violations(f"{recipe}: spec.unset", spec.get("unset"))
+
+
+def _has(template: Mapping[str, Any], path: str) -> bool:
+    found: object = template
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return False
+        found = found[name]
+    return True
 
 
 def _read(wanted: RecipeId, manifest: Manifest, template: Mapping[str, Any], unset: object) -> RecipeLayer:

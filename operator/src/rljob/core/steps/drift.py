@@ -19,7 +19,7 @@ from rljob.core.spec.mutability import differences, listed, training_hash
 from rljob.core.step import step
 from rljob.render import labels
 
-TAKES_EFFECT = "the next cluster generation takes it: set spec.suspend to true and then to false"
+TAKES_EFFECT = f"the next cluster generation takes it: set the annotation {labels.RESTART} to a new value"
 KEEPS = "the job keeps the spec that it began with"
 REFRESH = (
     f"set the annotation {labels.REFRESH} to a new value to let the next cluster generation read the recipes again"

@@ -51,7 +51,10 @@ def intend(context: Context) -> Plan | None:
     name, now = names.cluster_name(context.job, generation), times.to_text(context.now)
     intent = Intent(cluster_generation=generation, cluster_name=name, time=now, start_deadline=now)
     intent = context.timed(intent, context.now)
-    before, new = context.status.resolved, context.status.model_copy(update={"intent": intent, "resolved": resolved})
+    # A new cluster is what an annotation asks for that was set before, or with the job, or that a lost status forgot.
+    asked = context.restart_request or context.status.restart_request
+    update = {"intent": intent, "resolved": resolved, "restart_request": asked}
+    before, new = context.status.resolved, context.status.model_copy(update=update)
     # After a lost status the cluster may exist, with a run in it.
     new = with_cluster(context, new)
     new = _with_attempts(context, new)

@@ -2,7 +2,8 @@
 
 A stop is recorded with its deadline before anything is asked, and it always completes, even if the reason for it is
 withdrawn meanwhile. What follows depends on the reason: a suspended job waits for its user, a preempted one for its
-queue, a stalled one is judged as any failure, and one beyond its active deadline has failed.
+queue, a stalled one is judged as any failure, one beyond its active deadline has failed, and one whose user asked for
+its end (`requests`) is stopped for good.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from rljob.core.scheduling.node_faults import UNKNOWN
 from rljob.core.step import step
 from rljob.core.transitions.attempts import close_attempt, counted, without_attempt
 from rljob.core.transitions.children import delete_cluster
-from rljob.core.transitions.conclusions import conclude, end
+from rljob.core.transitions.conclusions import conclude, end, end_on_request
 from rljob.core.transitions.progress import with_progress
 from rljob.core.transitions.queue_admission import with_admission
 from rljob.core.transitions.reported_end import await_exporter, outcome_seen
@@ -40,7 +41,7 @@ from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
 
-CONTINUES = frozenset({Reason.RESTARTING, Reason.WAITING_FOR_DEVICES})
+CONTINUES = frozenset({Reason.RESTARTING, Reason.RESTART_REQUESTED, Reason.WAITING_FOR_DEVICES})
 """Reasons to free the NPUs after which the next cluster generation begins by itself."""
 
 HURRY_SECONDS = 10.0
@@ -177,7 +178,10 @@ def _ended(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Ou
         failure = at_fault(stop.fault or UNKNOWN, tuple(stop.nodes), _joined(stop, outcome))
         told = Outcome(failure.exit_code, failure.reason, failure.message, last_step=status.last_step(current))
         return conclude(context, current, told, failure)
-    return context.write(_closed(context, stop, current, outcome))
+    closed = _closed(context, stop, current, outcome)
+    if stop.reason == Reason.STOP_REQUESTED:
+        return end_on_request(context, closed, outcome.message if outcome else "")
+    return context.write(closed)
 
 
 def _signalled(outcome: Outcome) -> bool:
@@ -253,6 +257,8 @@ def tear_down(context: Context) -> Plan | None:
     new = context.status.model_copy(
         update={"stop": None, "ray_cluster": None, "intent": context.intent.model_copy(update={"ended": True})}
     )
+    if stop.reason == Reason.STOP_REQUESTED:
+        return end_on_request(context, new)
     continues = stop.reason in CONTINUES
     word = Reason(stop.reason) if continues else Reason.SUSPENDED
     for kind in (ConditionType.ADMITTED, ConditionType.CLUSTER_READY, ConditionType.PROGRESSING):

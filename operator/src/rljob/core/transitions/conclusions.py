@@ -51,7 +51,7 @@ def fail(context: Context, reason: Reason, message: str) -> Plan:
 def end(
     current: RLJobStatus, context: Context, outcome: Outcome, *, failure: Failure | None = None, stopped: bool = False
 ) -> Plan:
-    """Finish with an outcome; `current` already holds the last progress. Stopped: a restart rule ended the job."""
+    """Finish with an outcome; `current` already holds the last progress. Stopped: by a restart rule or on request."""
     succeeded = outcome.exit_code == ExitCode.DONE
     state = State.SUCCEEDED if succeeded else State.STOPPED if stopped else State.FAILED
     word = outcome.reason or (Reason.SUCCEEDED if succeeded else Reason.DRIVER_FAILED)
@@ -62,10 +62,18 @@ def end(
     message = outcome.message if succeeded or not outcome.message else f"{word}: {outcome.message}"
     new = context.writer.with_condition(new, ConditionType.FINISHED, ConditionStatus.TRUE, state.value, message)
     new = context.writer.summarised(new, state, word, outcome.message)
-    kind = EventType.NORMAL if succeeded else EventType.WARNING
+    kind = EventType.NORMAL if succeeded or word == Reason.STOP_REQUESTED else EventType.WARNING
     return context.write(
         new, EventNote(kind, word, status.bounded(outcome.message or f"the job {state.value.lower()}"))
     )
+
+
+def end_on_request(context: Context, current: RLJobStatus, message: str = "") -> Plan:
+    """Finish as Stopped because the user asked for it; no attempt is open any more, and `message` is its last word."""
+    saved, last = current.checkpoint, status.last_step(current)
+    kept = "without a checkpoint" if saved is None else f"with the checkpoint of step {saved.step}"
+    told = f"spec.stop.requested ended the job after step {last}, {kept}" + (f"; {message}" if message else "")
+    return end(current, context, Outcome(ExitCode.STOPPED, Reason.STOP_REQUESTED, told, last_step=last), stopped=True)
 
 
 def _result(outcome: Outcome, word: str) -> AttemptOutcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rljob.api.status import ConditionStatus, ConditionType, State, StopStatus
+from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State, StopStatus
 from rljob.core import times
 from rljob.core.attempts.stop_mode import Choice, choose_mode
 from rljob.core.context import Context
@@ -17,17 +17,28 @@ STALLED_GRACE_SECONDS = round(STALL_SECONDS) + 40
 
 ENDED_GRACE_SECONDS = 10
 """Time for two polls of a head that must end its run at once."""
-ENDS_JOB = frozenset({Reason.ACTIVE_DEADLINE_EXCEEDED, Reason.DEVICE_FAULT})
+ENDS_JOB = frozenset({Reason.ACTIVE_DEADLINE_EXCEEDED, Reason.DEVICE_FAULT, Reason.STOP_REQUESTED})
 """Reasons after which the cluster may stay, by `cleanup.clusterAfterSeconds`."""
+ASKED = frozenset({Reason.SUSPENDED, Reason.DELETED, Reason.STOP_REQUESTED, Reason.RESTART_REQUESTED})
+"""Reasons that are a user's wish and no problem."""
 
 NODES_MAX = 8
 """As many as a job avoids."""
 
 
 def order_stop(
-    context: Context, reason: Reason, message: str = "", *, fault: str | None = None, nodes: tuple[str, ...] = ()
+    context: Context,
+    reason: Reason,
+    message: str = "",
+    *,
+    fault: str | None = None,
+    nodes: tuple[str, ...] = (),
+    current: RLJobStatus | None = None,
 ) -> Plan:
-    """Record that the run is to stop for this reason, or for a fault of these nodes; one order at a time."""
+    """Record that the run is to stop for this reason, or for a fault of these nodes; one order at a time.
+
+    `current` is the status to record it in, if it says more than that which was read.
+    """
     choice, grace = _how(context, reason)
     deadline = times.to_text(context.now + timedelta(seconds=grace))
     stop = StopStatus(
@@ -42,15 +53,14 @@ def order_stop(
     )
     allowed = _allowed(context, choice, grace, deadline)
     told = f"{message}; {allowed}" if message else allowed
-    new = context.status.model_copy(update={"stop": stop})
+    new = (current or context.status).model_copy(update={"stop": stop})
     if reason is Reason.SUSPENDED:
         kind, word = ConditionType.SUSPENDED, Reason.SUSPENDING
     else:
         kind, word = ConditionType.PROGRESSING, reason
     new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told if grace else message)
     new = context.writer.summarised(new, State.STOPPING, word, told)
-    requested = reason in (Reason.SUSPENDED, Reason.DELETED)
-    event = EventType.NORMAL if requested else EventType.WARNING
+    event = EventType.NORMAL if reason in ASKED else EventType.WARNING
     return context.write(new, EventNote(event, word, told))
 
 
@@ -66,6 +76,9 @@ def _how(context: Context, reason: Reason) -> tuple[Choice, int]:
     if runs and reason in ENDS_JOB and context.cleanup.cluster_after_seconds:
         # Nothing else would end the run in a cluster that stays.
         return Choice(StopMode.IMMEDIATE, "the cluster may stay, but the run must not"), ENDED_GRACE_SECONDS
+    if runs and saves and reason is Reason.STOP_REQUESTED:
+        # The hooks of pods that were created with another mode would let the run save.
+        return choice, ENDED_GRACE_SECONDS
     return choice, 0
 
 

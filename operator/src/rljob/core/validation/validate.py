@@ -21,6 +21,7 @@ from rljob.api.recipes import RecipeLayer
 from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.launcher import Launcher
+from rljob.core.manifest_facts import asks_to_stop
 from rljob.core.nearest import nearest_field
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
 from rljob.core.spec.recipes import JOB_SOURCE, NOT_IN_CLUSTER, Recipes, merge_layer, resolve, unset_violations
@@ -97,17 +98,29 @@ def validate(
     launcher: Launcher,
     accelerators: AcceleratorTable,
     generated: bool = False,
+    created: bool = True,
     absent: str = NOT_IN_CLUSTER,
 ) -> Checked:
     """Merge, type and check a spec. `generated`: the name is metadata.generateName, to which characters are added.
 
-    `absent` is what a recipe that is not among `recipes` is told with.
+    `created`: the job is created with this spec, which was not edited since. `absent` is what a recipe that is not
+    among `recipes` is told with.
     """
     if refused := (*kept_size_violation(raw_spec), *_depth_violations(raw_spec)):
         return Checked(None, refused)
     chain = resolve(raw_spec, recipes or {}, absent)
     found = (*chain.violations, *_name_violations(name, generated=generated))
+    found += tuple(_stop_violations(raw_spec)) if created else ()
     return _checked(raw_spec, chain.layers, found, launcher=launcher, accelerators=accelerators)
+
+
+def _stop_violations(raw_spec: Mapping[str, Any]) -> Iterator[Violation]:
+    """A job that ends before it begins is a manifest that was copied from one that was stopped."""
+    if asks_to_stop(raw_spec):
+        yield Violation(
+            "spec.stop.requested",
+            "is true in a job that is created, which would never begin; remove it, and set it on the job to end it",
+        )
 
 
 def check(

@@ -255,7 +255,7 @@ def test_a_job_that_is_gone_is_reported_from_its_volume(cluster: Path, capsys: p
     assert "note: The RLJob no longer exists in the cluster" in capsys.readouterr().out
     text = (cluster / "report.html").read_text()
     assert 'data-plot="timeline" data-points="40"' in text
-    assert main(["report", "quickstart"]) == 2
+    assert main(["report", "quickstart"]) == 4
 
 
 def test_two_jobs_of_one_name_on_a_volume_are_not_mixed(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,7 @@ READ_BY_THE_OPERATOR = {
     "checkpoint.volume": "core.validation.lifecycle",
     "checkpoint.from.job": "core.spec.checkpoint_source",
     "suspend": "core.steps.stopping",
+    "stop.requested": "core.steps.requests",
     "stop.mode": "core.transitions.stop_order",
     "stop.graceSeconds": "core.transitions.stop_order",
     "stop.requireCheckpoint": "core.steps.deleting",

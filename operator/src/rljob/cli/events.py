@@ -1,0 +1,61 @@
+"""The events of a job and of what belongs to it, as a table. Pure: takes manifests of events.k8s.io/v1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rljob.cli.status import ABSENT, table
+
+if TYPE_CHECKING:
+    from rljob.core.observed import Manifest
+    from rljob.render.names import JobIdentity
+
+HEADS = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+WIDE = ("COUNT", "REPORTER")
+MESSAGE_CHARACTERS = 1024
+"""Limit of an event's note (kubernetes v1.36.2, pkg/apis/core/validation/events.go: NoteLengthLimit)."""
+
+
+def of_job(events: Sequence[Manifest], job: JobIdentity) -> list[Manifest]:
+    """Return the events about a job, its RayClusters, pods and other objects, the oldest first."""
+    mine = [event for event in events if _is_about(event.get("regarding") or {}, job)]
+    return sorted(mine, key=seen)
+
+
+def _is_about(regarding: Manifest, job: JobIdentity) -> bool:
+    # The names of all objects of a job begin with the prefix, which contains a part of its uid.
+    name = str(regarding.get("name") or "")
+    return regarding.get("uid") == job.uid or name == job.prefix or name.startswith(f"{job.prefix}-")
+
+
+def seen(event: Manifest) -> str:
+    """Return when an event was seen last; such times sort as text."""
+    times = (
+        (event.get("series") or {}).get("lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    )
+    return next((str(time) for time in times if time), "")
+
+
+def events_page(events: Sequence[Manifest], *, wide: bool = False) -> str:
+    """Return the table."""
+    return table([(*HEADS[:4], *(WIDE if wide else ()), HEADS[4]), *(row(event, wide=wide) for event in events)])
+
+
+def row(event: Manifest, *, wide: bool = False) -> tuple[str, ...]:
+    """Return the cells of an event."""
+    regarding: dict[str, Any] = event.get("regarding") or {}
+    count = (event.get("series") or {}).get("count") or event.get("deprecatedCount") or 1
+    reporter = event.get("reportingController") or (event.get("deprecatedSource") or {}).get("component") or ABSENT
+    return (
+        # Microseconds are left out.
+        f"{seen(event)[:19]}Z" if seen(event) else ABSENT,
+        str(event.get("type") or ABSENT),
+        str(event.get("reason") or ABSENT),
+        f"{str(regarding.get('kind') or '').lower()}/{regarding.get('name') or ''}",
+        *((str(count), str(reporter)) if wide else ()),
+        " ".join(str(event.get("note") or "")[:MESSAGE_CHARACTERS].split()),
+    )

@@ -1,0 +1,81 @@
+"""The jobs of files, judged as the operator judges them, for every command that reads manifests."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rljob.api.training import MemoryCheck
+from rljob.cli import kubectl
+from rljob.cli.launcher import LAUNCHER
+from rljob.cli.manifests import Files, JobManifest, read_files
+from rljob.core.spec.recipes import NOT_IN_CLUSTER, Recipes, complete
+from rljob.core.validation import launcher_fields
+from rljob.core.validation.document import NOT_IN_FILES, validate_document
+from rljob.core.validation.validate import Checked
+
+Judged = list[tuple[JobManifest, Checked]]
+
+
+def chosen_files(chosen: argparse.Namespace) -> Files:
+    """Return the content of the files of -f."""
+    return read_sources(chosen.file, chosen)
+
+
+def read_sources(sources: Sequence[str], chosen: argparse.Namespace) -> Files:
+    """Return the content of files, and tell which folders were not read."""
+    files = read_files(sources, chosen.namespace)
+    if files.skipped:
+        print(f"rljob: note: {files.note}", file=sys.stderr)
+    return files
+
+
+def valid(chosen: argparse.Namespace) -> Judged | None:
+    """Return the jobs of the files, or None if one is invalid; print all violations and warnings."""
+    judged = judge(chosen_files(chosen), chosen)
+    complain(judged)
+    return judged if all(checked.spec is not None for _, checked in judged) else None
+
+
+def judge(files: Files, chosen: argparse.Namespace, memory_check: MemoryCheck | None = None) -> Judged:
+    """Return each job of the files with its merged spec."""
+    judged = []
+    for job in files.jobs:
+        spec = _with_memory_check(job.spec, memory_check) if memory_check else job.spec
+        recipes = _recipes(job, files.recipes, chosen)
+        checked = validate_document(
+            {**job.document, "spec": spec},
+            recipes,
+            launcher=LAUNCHER,
+            accelerators=chosen.accelerators,
+            absent=NOT_IN_CLUSTER if chosen.cluster else NOT_IN_FILES,
+        )
+        judged.append((job, checked))
+    return judged
+
+
+def complain(judged: Judged, *, warnings: bool = True) -> None:
+    """Print the violations of each job, and the warnings of valid ones."""
+    for job, checked in judged:
+        for violation in checked.violations:
+            print(f"{job.source}: {job.name or 'RLJob without a name'}: {violation}", file=sys.stderr)
+        for warning in checked.warnings if warnings and checked.spec is not None else ():
+            print(f"{job.source}: {job.name}: warning: {warning}", file=sys.stderr)
+
+
+def _with_memory_check(spec: Mapping[str, Any], check: MemoryCheck) -> dict[str, Any]:
+    """Report memory that does not fit as a table instead of a violation; a command has no such plan."""
+    if launcher_fields.is_command(spec):
+        return dict(spec)
+    model = spec.get("model")
+    return {**spec, "model": {**(model if isinstance(model, Mapping) else {}), "memoryCheck": check.value}}
+
+
+def _recipes(job: JobManifest, known: Recipes, chosen: argparse.Namespace) -> Recipes:
+    """Add recipes that only the cluster has to the recipes of the files, if the cluster may be read."""
+    if not chosen.cluster:
+        return known
+    place = kubectl.Place(job.namespace, chosen.context)
+    return complete(job.spec, known, lambda recipe: kubectl.find_recipe(recipe, place))

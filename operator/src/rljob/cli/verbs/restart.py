@@ -1,0 +1,30 @@
+"""`rljob restart`: let a run go on in a new cluster."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+
+from rljob.api import group, patches
+from rljob.cli import change
+from rljob.cli.arguments import Commands, Parser
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    change.add(
+        commands,
+        "restart",
+        "save a checkpoint, and go on in a new cluster: with edited fields, and as the installed operator renders it",
+        _run,
+        examples=(("restart sums", "take over pending changes without losing a step"),),
+    )
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    value = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    does = "saves a checkpoint and goes on in a new cluster"
+    wanted = change.Change(
+        patches.restart(value), does, ("restartRequest", value), ("metadata", "annotations", group.RESTART)
+    )
+    return change.apply(chosen, wanted)

@@ -1,0 +1,27 @@
+"""`rljob resume`."""
+
+from __future__ import annotations
+
+import argparse
+
+from rljob.api import patches
+from rljob.cli import change
+from rljob.cli.arguments import Commands, Parser
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    change.add(
+        commands,
+        "resume",
+        "let a suspended job go on from its checkpoint",
+        _run,
+        examples=(("resume sums", "go on from the last checkpoint"),),
+    )
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    wanted = change.Change(
+        patches.resume(), "goes on from its last checkpoint", ("state", "Training"), ("spec", "suspend")
+    )
+    return change.apply(chosen, wanted)

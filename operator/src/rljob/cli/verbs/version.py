@@ -1,0 +1,46 @@
+"""`rljob version`: the versions of the command line, and of what is installed in the cluster."""
+
+from __future__ import annotations
+
+import argparse
+
+from rljob.cli import kubectl, output
+from rljob.cli.arguments import Commands, Parser, command
+from rljob.cli.output import DATA, data_page
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    made = command(
+        commands,
+        "version",
+        "show the versions of this command, of the stack that it was made for, and of the operator in the cluster",
+        _version,
+        outputs=output.FORMS,
+        namespace="not used: operators of all namespaces are shown",
+        examples=(
+            ("version", "compare the command with the installed operator"),
+            ("version --client -o json", "show only the versions of the command, without a cluster"),
+        ),
+    )
+    made.add_argument("--client", action="store_true", help="use no cluster")
+
+
+def _version(chosen: argparse.Namespace) -> int:
+    from rljob.cli.installation import operators
+    from rljob.cli.launcher import LAUNCHER
+    from rljob.cli.status import table
+    from rljob.cli.version import versions
+
+    own = versions(LAUNCHER.versions)
+    found = [] if chosen.client else operators(kubectl.Place(context=chosen.context))
+    if chosen.output in DATA:
+        installed = [{"namespace": each.namespace, "version": each.version, "image": each.image} for each in found]
+        print(data_page([{"client": own, "operators": installed}], chosen.output, [f"rljob/{own['rljob']}"]))
+        return 0
+    print(table(list(own.items())))
+    if not chosen.client:
+        rows = [(f"operator in {each.namespace}", each.version, each.image) for each in found]
+        wide = chosen.output == output.WIDE
+        print(table([row if wide else row[:2] for row in rows]) if rows else "operator  not found, or not readable")
+    return 0
