@@ -59,7 +59,8 @@ def client_page() -> str:
     parts.append(
         "`Job.status` is an `RLJobStatus` and `Validated.spec` an `RLJobSpec`, with the fields of the [API](rljob.md)\n"
         "in snake case: `status.progress.tokens_per_second_per_card`. `Rows` is a list of `Row`, a `dict[str, float]`\n"
-        "with attempt, step, time and the metrics of a step."
+        "with attempt, step, time and the metrics of a step. `Until` is a `State`, a collection of them,\n"
+        "or a function of a `Job` that returns whether the wait is over."
     )
     parts += [f"### {of.__name__}\n\n" + ", ".join(f"`{member.value}`" for member in of) for of in ENUMS]
     tree = inspect.cleandoc(errors.__doc__ or "").partition("\n\n")[2].rpartition("\n\n")[0]

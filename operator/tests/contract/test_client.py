@@ -58,6 +58,7 @@ async def test_a_job_is_created_read_changed_and_deleted(client: AsyncClient, pl
     assert (await client.resume(made)).spec["suspend"] is False
     restarted = await client.restart("sums")
     assert len(restarted.manifest["metadata"]["annotations"]) == 1
+    assert (await client.stop("sums", now=True)).spec["stop"] == {"requested": True, "mode": "Immediate"}
     await client.delete(made, timeout=30)
     with pytest.raises(NotFound, match=rf"rljob {place.namespace}/sums does not exist; check the name"):
         await client.get("sums")

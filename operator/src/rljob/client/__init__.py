@@ -43,6 +43,7 @@ from rljob.client.errors import (
     Unreachable,
 )
 from rljob.client.job import EventType, Job, JobEvent, LogRole, Row, Rows
+from rljob.client.watching import Until
 from rljob.core.validation.violation import Violation
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "Timeout",
     "Unauthorized",
     "Unreachable",
+    "Until",
     "Validated",
     "Violation",
 ]

@@ -21,7 +21,7 @@ def test_everything_of_the_interface_is_exported_and_belongs_to_it() -> None:
         *("AlreadyExists", "AsyncClient", "Client", "ConfigurationError", "Conflict", "Deleted", "EventType"),
         *("Forbidden", "Invalid", "Job", "JobEnded", "JobEvent", "JobFailed", "LogRole", "NotAvailable", "NotFound"),
         *("NotInstalled", "OutcomeUnknown", "RLJobError", "RLJobSpec", "RLJobStatus", "RLJobWarning", "Row", "Rows"),
-        *("State", "Timeout", "Unauthorized", "Unreachable", "Validated", "Violation"),
+        *("State", "Timeout", "Unauthorized", "Unreachable", "Until", "Validated", "Violation"),
     ]
     assert all(hasattr(rljob.client, name) for name in rljob.client.__all__)
 
