@@ -35,7 +35,7 @@ from rljob.client import (
 from rljob.client.objects import Scope
 from rljob.client.refusals import Request
 from rljob.client.watching import Watch
-from rljob.cluster.kinds import RLJOB
+from rljob.cluster.kinds import POD, RLJOB
 
 if TYPE_CHECKING:
     from contract.place import Place
@@ -237,6 +237,17 @@ async def test_a_wait_for_a_deleted_job_ends_even_if_another_one_has_its_name(cl
     with pytest.raises(Deleted, match="another job of this name"):
         await client.suspend(first)
     assert (await client.get("sums")).uid == second.uid
+
+
+async def test_a_command_is_refused_by_a_pod_without_a_node_and_not_by_the_request(
+    client: AsyncClient, place: Place
+) -> None:
+    spec = {"containers": [{"name": "ray-head", "image": "none"}], "schedulerName": "none"}
+    metadata = {"name": "head", "namespace": place.namespace}
+    await place.with_account({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    path = POD.path(place.namespace, "head", "exec")
+    with pytest.raises(NotAvailable, match=r"pod head does not run.*\(400\)"):
+        await anext(client._connection.execute(path, "pod head", "ray-head", ["true"]))
 
 
 async def test_a_job_without_a_run_has_neither_logs_nor_metrics(client: AsyncClient) -> None:

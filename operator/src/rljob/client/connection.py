@@ -52,7 +52,7 @@ class _Session:
         """Return what every request has: headers, and the way to the server."""
         configuration = self.login.configuration
         token = await configuration.get_api_key_with_prefix("BearerToken")
-        options: dict[str, Any] = {"headers": {"Accept": JSON, "User-Agent": "rljob-client"}}
+        options: dict[str, Any] = {"headers": {"User-Agent": "rljob-client"}}
         if token:
             options["headers"]["Authorization"] = token
         if configuration.tls_server_name:
@@ -164,12 +164,12 @@ class Connection:
                 socket = await _connect(session, request)
             except aiohttp.WSServerHandshakeError as error:
                 if error.status != HTTPStatus.UNAUTHORIZED:
-                    raise refusal(request, session.login, error.status, b"") from error
+                    raise _not_executed(request, session.login, error.status) from error
                 session = await self._renew(session)
                 try:
                     socket = await _connect(session, request)
                 except aiohttp.WSServerHandshakeError as again:
-                    raise refusal(request, session.login, again.status, b"") from again
+                    raise _not_executed(request, session.login, again.status) from again
             try:
                 yield socket
             finally:
@@ -197,7 +197,8 @@ def _tls_files(login: Login) -> tuple[str | None, ...]:
 async def _ask(session: _Session, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
     options = await session.options()
     body = None if request.body is None else json.dumps(request.body).encode()
-    options["headers"]["Content-Type"] = request.content_type
+    # A websocket must not have the first: the API server answers it with 406.
+    options["headers"] |= {"Accept": JSON, "Content-Type": request.content_type}
     url = session.login.server + request.path
     return await session.http.request(
         request.method, url, params=request.query, data=body, timeout=limits, allow_redirects=False, **options
@@ -213,6 +214,20 @@ async def _connect(session: _Session, request: Request) -> aiohttp.ClientWebSock
         ),
         REQUEST_SECONDS,
     )
+
+
+def _not_executed(request: Request, login: Login, status: int) -> errors.RLJobError:
+    """Return the exception where no command can run; the handshake of a websocket tells the code only."""
+    match status:
+        case 400 | 404:
+            return errors.NotAvailable(f"{request.subject} does not run, so nothing can be read in it ({status})")
+        case 403:
+            return errors.Forbidden(
+                f"{request.subject}: no command may run in it; ask an administrator of the cluster for the verbs "
+                f"create and get of pods/exec, for the account of {login.source}"
+            )
+        case _:
+            return refusal(request, login, status, b"")
 
 
 @contextmanager

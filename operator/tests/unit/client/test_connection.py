@@ -24,6 +24,7 @@ from rljob.client import (
     NotInstalled,
     OutcomeUnknown,
     RLJobError,
+    Unauthorized,
     Unreachable,
     login,
 )
@@ -186,7 +187,9 @@ async def execute(folder: Path, parts: list[bytes]) -> bytes:
             found = [chunk async for chunk in connection.execute("/exec", "pod a", "ray-head", ["cat", "a b"])]
         finally:
             await connection.close()
-    assert server.asked[0][1].endswith("command=cat&command=a+b")
+    _, path, headers, _ = server.asked[0]
+    assert path.endswith("command=cat&command=a+b")
+    assert headers["Accept"] == "*/*", "the API server answers 406 to a websocket that accepts JSON"
     return b"".join(found)
 
 
@@ -199,6 +202,26 @@ async def test_a_command_ends_with_its_result(tmp_path: Path) -> None:
         await execute(tmp_path, [b"\x03not json"])
     with pytest.raises(Unreachable, match="ended before the command did"):
         await execute(tmp_path, [b"\x01one"])
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (400, NotAvailable, "pod a does not run"),
+        (401, Unauthorized, "log in"),
+        (403, Forbidden, "create and get of pods/exec"),
+        (404, NotAvailable, "pod a does not run"),
+        (503, Unreachable, "503"),
+    ],
+)
+async def test_a_container_in_which_no_command_can_run_is_told(
+    tmp_path: Path, code: int, kind: type[RLJobError], words: str
+) -> None:
+    async with Server(says(code, {})) as server:
+        connection = Connection(write_kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
+        with pytest.raises(kind, match=words):
+            await anext(connection.execute("/exec", "pod a", "ray-head", ["true"]))
+        await connection.close()
 
 
 async def test_lines_are_bounded_and_keep_their_order() -> None:
