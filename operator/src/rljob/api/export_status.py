@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rljob.api.base import ATOMIC, Long, NonNegative, ObjectName, Time
+from rljob.api.base import ATOMIC, Long, NonNegative, ObjectName, StatusModel, Time, Word
 
 
 class ExportState(enum.StrEnum):
