@@ -122,7 +122,9 @@ class Requests:
             return await seen("job", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
 
         names = required.initializer_names
-        export, *found = await asyncio.gather(self._export(required.export_name, namespace), *map(get, names))
+        export, found = await asyncio.gather(
+            self._export(required.export_name, namespace), asyncio.gather(*map(get, names))
+        )
         read = {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
         return JobsSeen(read, export)
 

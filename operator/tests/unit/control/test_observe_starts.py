@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from machine import KEY, Machine, observe, start_with_head
 
-from rljob.cluster.kinds import EVENT, JOB, POD, RAY_CLUSTER, RLJOB
+from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
 from rljob.core.observed import UNSEEN, ExportSeen, Manifest
 from rljob.core.requirements import Pods, Requirements
 
@@ -54,7 +54,7 @@ async def test_the_pods_of_an_export_are_read_when_it_ends_or_does_not_start(mac
     machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": pod})
     ended = {"conditions": [{"type": "Complete", "status": "True"}]}
     for status, listed in ((None, True), ({"active": 1, "ready": 1}, False), (ended, True)):
-        machine.cluster.edit(JOB, "team", "sums-export", lambda job, status=status: job.update(status=status))
+        machine.cluster.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": made, "status": status})
         pods = (await observe(machine)).export.pods
         assert (pods != UNSEEN and len(pods) == 1) is listed
     machine.wanted = Requirements()
