@@ -27,7 +27,7 @@ from rljob_runtime.contract import (
     ExportRequest,
     ExportResult,
 )
-from rljob_runtime.export import command, convert, source, upload
+from rljob_runtime.export import command, source, upload
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.folder import read_manifest
 from runtime.tests.fenced_save_process import WHOLE_MARK
@@ -163,7 +163,7 @@ def test_a_volume_without_hard_links_is_read_in_place(world: Path, monkeypatch: 
 
 
 def test_an_optimizer_is_not_held(world: Path, tmp_path: Path) -> None:
-    held = source.hold(source.find_step(request(world)), tmp_path / "work")
+    held = source.hold(source.find_step(request(world)), tmp_path / "work", 1)
     assert sorted(file.name for file in held.iterdir() if file.is_file()) == ["fsdp_config.json", SHARD]
 
 
@@ -182,6 +182,8 @@ def test_a_killed_export_leaves_no_place_and_the_next_one_clears_its_remains(tmp
     assert not (tmp_path / "out" / "global_step_2").exists()
     shutil.rmtree(packages)
     merger(tmp_path, COPY)
+    # Meanwhile the trainer has deleted the step.
+    shutil.rmtree(tmp_path / "ckpt" / "global_step_2")
     done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(packages)}, check=False)
     assert done.returncode == 0
     assert leftovers(tmp_path) == []
@@ -230,7 +232,7 @@ def test_what_cannot_be_converted_says_what_to_save(world: Path) -> None:
 
 def test_a_full_volume_is_told_before_the_conversion(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(world)
-    monkeypatch.setattr(convert.shutil, "disk_usage", lambda _: usage._replace(free=1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1))
     code, result = run(request(world), world)
     assert (code, result.reason) == (ExitCode.ENVIRONMENT, "NoSpace")
 

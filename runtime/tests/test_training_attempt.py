@@ -15,7 +15,7 @@ import pytest
 
 from rljob_runtime import claims
 from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, step_folder
-from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, Phase, Progress, SpoolFile, StopMode
+from rljob_runtime.contract import CHECKPOINT_SCORE, NOTE_LIMIT, NOTES_MAX, Phase, Progress, SpoolFile, StopMode
 from rljob_runtime.outcomes import FencedError, from_error
 from rljob_runtime.parallelism import SPLIT_FILE
 from rljob_runtime.spool import Spool
@@ -64,6 +64,33 @@ def test_a_resumed_step_is_a_checkpoint_only_in_the_own_folder(
     spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
     TrainingAttempt(make_job(checkpoint_path=str(checkpoints)), 1, spool).resumed(step)
     assert (shown(spool).step, shown(spool).checkpoint_step) == (step, checkpoint_step)
+
+
+@pytest.mark.parametrize(
+    ("step", "metrics", "score"),
+    [
+        (10, {"critic/score/mean": 0.5, VALIDATION_SCORE: 0.7}, {"reward": 0.5, "validation": 0.7}),
+        (10, {"critic/score/mean": math.nan}, {"reward": None, "validation": None}),
+        (11, {"critic/score/mean": 0.5}, None),
+    ],
+    ids=["saved", "not a number", "another step"],
+)
+def test_a_step_that_was_saved_has_its_score_beside_it(
+    make_job: MakeJob,
+    spool: Spool,
+    checkpoints: Path,
+    step: int,
+    metrics: dict[str, float],
+    score: dict[str, float | None] | None,
+) -> None:
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
+    attempt = TrainingAttempt(make_job(checkpoint_path=str(checkpoints)), 1, spool)
+    claims.claim(checkpoints, claims.Owner.of(attempt.job, 1))
+    (checkpoints / TRACKER_FILE).write_text("10")
+    attempt.saved(10, 1.0)
+    attempt.record(step, metrics)
+    file = checkpoints / "global_step_10" / CHECKPOINT_SCORE
+    assert (json.loads(file.read_text()) if file.exists() else None) == score
 
 
 @pytest.mark.parametrize("step", [0, 10])

@@ -1,4 +1,4 @@
-"""A checkpoint is exported while the run goes on, also if the export is killed, and transformers loads the result.
+"""A checkpoint is exported while the run continues, also if the export is killed, and transformers loads the result.
 
 That the export generates what the rollout does is asked in runtime/tests/upstream/test_export.py.
 """
@@ -35,7 +35,7 @@ print(json.dumps({"digest": hashlib.sha256(manifest).hexdigest(), "whole": files
 
 
 def exports(kube: Kube) -> list[dict[str, Any]]:
-    """Return what the status tells of exports; fail if the run has failed."""
+    """Return the exports in the status; fail if the run has failed."""
     status = (kube.get("rljob", NAME) or {}).get("status") or {}
     assert status.get("state") != "Failed", status
     told: list[dict[str, Any]] = (status.get("export") or {}).get("steps") or []
@@ -66,10 +66,10 @@ def read_model(kube: Kube, folder: str) -> dict[str, Any]:
     return found
 
 
-def test_a_killed_export_goes_on_beside_the_run(alone: Kube) -> None:
+def test_a_killed_export_begins_again_beside_the_run(alone: Kube) -> None:
     fields: dict[str, Any] = {
         "trainer__steps": 6,
-        "checkpoint": {"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 2, "keep": 1},
+        "checkpoint": {"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 3},
         "export": {"when": "EveryCheckpoint", "to": {"path": FOLDER}},
     }
     alone.apply(quickstart.variant(NAME, **fields))
@@ -87,7 +87,7 @@ def test_a_killed_export_goes_on_beside_the_run(alone: Kube) -> None:
         assert entry["state"] != "Failed", entry
         return entry if entry["state"] == "Succeeded" else None
 
-    done = wait_for("the export goes on", succeeded, 600, every=2)
+    done = wait_for("the export is complete", succeeded, 600, every=2)
     assert done["attempts"] >= 2
     assert done["path"] == f"{FOLDER}/global_step_{done['step']}"
 

@@ -15,7 +15,7 @@ import pytest
 from rljob_runtime.contract import ExitCode, ExportPlace, ExportRequest
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.folder import Manifest, seal
-from rljob_runtime.export.source import Step
+from rljob_runtime.export.source import Held
 from rljob_runtime.export.upload import upload
 
 TOKEN = "made-up-token"
@@ -78,7 +78,7 @@ def model(folder: Path, request: ExportRequest) -> tuple[Path, Manifest]:
     made.mkdir()
     (made / "config.json").write_text("{}")
     (made / "model.safetensors").write_bytes(b"weights")
-    return made, seal(made, request, Step(4, folder), 1)
+    return made, seal(made, request, Held(4, 1, folder))
 
 
 def request(address: str) -> ExportRequest:

@@ -94,7 +94,7 @@ def _await(name: str, place: kubectl.Place, asked: str, *, known: set[str], seco
         job = kubectl.get_job(name, place)
         taken = ((job.get("status") or {}).get("export") or {}).get("request") == asked
         new = [entry for entry in _entries(job) if entry["name"] not in known]
-        own = next((entry for entry in reversed(new) if not entry.get("automatic")), None)
+        own: dict[str, Any] | None = next((entry for entry in reversed(new) if not entry.get("automatic")), None)
         if taken and own is None:
             raise UsageError(
                 f"the operator refused the request; `kubectl describe rljob {name}` has the event with why"

@@ -84,8 +84,7 @@ class Observer:
             pods = start(ask.pods(required, job, now))
             code = start(ask.get(required.code_name, namespace))
             code_copy = start(ask.get(required.code_copy_name, namespace))
-            initializers = start(ask.initializers(required.initializer_names, namespace))
-            export = start(ask.export(required.export_name, namespace))
+            jobs = start(ask.jobs(required, namespace))
             nodes = start(ask.node_list(required))
             allocations = start(ask.allocations(required, uid))
             pod_group_api = start(ask.pod_group_api(required))
@@ -99,7 +98,6 @@ class Observer:
         cluster_events = await ask.cluster_events(required, job, ended_heads, seen_pods, ended=ended)
         held, looks = await ask.hardware(required, job, now, fresh=ended)
         evidence, seen_pods, warnings = await ask.evidence(required.evidence, namespace, seen_pods)
-        base = required.base_snapshot_name if snapshot.result() is None else None
         return replace(
             self._in_store(job, latest if required.recall else snapshot.result(), siblings=required.siblings),
             status=watched.status,
@@ -114,17 +112,16 @@ class Observer:
             pod_group_api=pod_group_api.result(),
             pods=seen_pods,
             config=config.result(),
-            base_snapshot=await ask.own(base, job),
+            base_snapshot=await ask.own(required.base_snapshot_name if snapshot.result() is None else None, job),
             last_generation=left.last_generation,
             attempts=left.attempts,
             final=left.final,
             code=code.result(),
             code_copy=code_copy.result(),
-            initializers=initializers.result(),
-            initializer_events=await ask.initializer_events(required, initializers.result(), seen_pods, now),
+            initializers=jobs.result().initializers,
+            initializer_events=await ask.initializer_events(required, jobs.result().initializers, seen_pods, now),
             initializer_log=await ask.initializer_log(required, seen_pods, namespace),
-            export_job=export.result()[0],
-            export_pods=export.result()[1],
+            export=jobs.result().export,
             ray_job=ray_job,
             progress=progress,
             silence=memory.hear(now, progress, ray_job, asked=required.progress),

@@ -31,7 +31,7 @@ from rljob.control.store import Store
 from rljob.control.store_reads import controlled_by, intent_of
 from rljob.control.try_request import seen
 from rljob.core.attempts.recovery import Recalled, recall
-from rljob.core.observed import UNSEEN, Manifest, PodGroupApi, RayJob, Unseen
+from rljob.core.observed import UNSEEN, ExportSeen, JobsSeen, Manifest, PodGroupApi, RayJob, Unseen
 from rljob.core.requirements import podless_initializer, running_initializer, shows_ends
 from rljob.core.scheduling.discovery import Nodes
 from rljob.core.scheduling.node_faults import Held, NodeLook, read_held
@@ -55,7 +55,6 @@ LOG_LINES = 5
 
 log = Log(__name__)
 T = TypeVar("T")
-Pods = tuple[Manifest, ...] | Unseen
 
 
 @dataclass(frozen=True)
@@ -116,24 +115,27 @@ class Requests:
             return UNSEEN
         return await seen(kind.resource, lambda: _or_none(self.cluster.get(kind, namespace, name)))
 
-    async def initializers(self, names: tuple[str, ...], namespace: str) -> dict[str, Manifest | None]:
-        """Read the Jobs of initializers; those that could not be read are missing."""
+    async def jobs(self, required: Requirements, namespace: str) -> JobsSeen:
+        """Read the Jobs of initializers, without those that could not be read, and what there is of an export."""
 
         async def get(name: str) -> Manifest | Unseen | None:
-            return await seen("initializer", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
+            return await seen("job", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
 
-        found = await asyncio.gather(*(get(name) for name in names))
-        return {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
+        names = required.initializer_names
+        export, found = await asyncio.gather(
+            self._export(required.export_name, namespace), asyncio.gather(*map(get, names))
+        )
+        read = {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
+        return JobsSeen(read, export)
 
-    async def export(self, name: str | None, namespace: str) -> tuple[Manifest | Unseen | None, Pods]:
-        """Read the Job of an export; also its pods, if they have something to tell."""
+    async def _export(self, name: str | None, namespace: str) -> ExportSeen:
         found = await self.get(name, namespace, JOB)
         if not isinstance(found, dict):
-            return found, UNSEEN
+            return ExportSeen(found)
         state = found.get("status") or {}
         if state.get("ready") and not state.get("conditions"):
-            return found, UNSEEN
-        return found, await self.list_pods(f"{EXPORT}={name}", namespace)
+            return ExportSeen(found)
+        return ExportSeen(found, await self.list_pods(f"{EXPORT}={name}", namespace))
 
     async def node_list(self, required: Requirements) -> Nodes | Unseen:
         """Return the cluster's nodes."""

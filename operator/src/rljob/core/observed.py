@@ -118,6 +118,24 @@ class PodGroupApi:
 
 
 @dataclass(frozen=True)
+class ExportSeen:
+    """What was read of an export under way."""
+
+    job: Manifest | Unseen | None = UNSEEN
+    """Its Job."""
+    pods: tuple[Manifest, ...] | Unseen = UNSEEN
+    """The pods of the Job; requested when it has ended, or none of them is ready."""
+
+
+@dataclass(frozen=True)
+class JobsSeen:
+    """What was read of the Kubernetes Jobs of an RLJob."""
+
+    initializers: Mapping[str, Manifest | None] = field(default_factory=dict)
+    export: ExportSeen = field(default_factory=ExportSeen)
+
+
+@dataclass(frozen=True)
 class KubeRayWork:
     """How far KubeRay is with the RayClusters of all jobs, by what it wrote; RFC 3339, empty if it wrote nothing."""
 
@@ -185,10 +203,8 @@ class Observed:
     """The last lines of the running initializer's log, at most 80 kB."""
     initializer_events: tuple[Manifest, ...] = ()
     """Why the pod of the running initializer cannot be created; requested when it has none."""
-    export_job: Manifest | Unseen | None = UNSEEN
-    """The Job of the export under way."""
-    export_pods: tuple[Manifest, ...] | Unseen = UNSEEN
-    """Its pods; requested when it has ended, or none of them is ready."""
+    export: ExportSeen = field(default_factory=ExportSeen)
+    """What was read of the export under way."""
     ray_job: RayJob | Unseen | None = UNSEEN
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN

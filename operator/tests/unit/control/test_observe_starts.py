@@ -5,7 +5,7 @@ from __future__ import annotations
 from machine import KEY, Machine, observe, start_with_head
 
 from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
-from rljob.core.observed import Manifest
+from rljob.core.observed import UNSEEN, ExportSeen, Manifest
 from rljob.core.requirements import Pods, Requirements
 
 
@@ -41,6 +41,24 @@ async def test_a_head_that_ended_is_seen_after_its_deletion(machine: Machine) ->
     cluster = machine.cluster.objects(RAY_CLUSTER)[0]
     machine.reconciler.store.remove(RAY_CLUSTER, cluster)
     assert (await observe(machine)).ended_heads == ()
+
+
+async def test_the_pods_of_an_export_are_read_when_it_ends_or_does_not_start(machine: Machine) -> None:
+    await start_with_head(machine)
+    mark = {"rljob.dev/export": "sums-export"}
+    machine.wanted = Requirements(export_name="sums-export")
+    assert (await observe(machine)).export == ExportSeen(None)
+    made = {"namespace": "team", "name": "sums-export", "labels": mark}
+    machine.cluster.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": made})
+    pod = {"namespace": "team", "name": "sums-export-x", "labels": mark}
+    machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": pod})
+    ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+    for status, listed in ((None, True), ({"active": 1, "ready": 1}, False), (ended, True)):
+        machine.cluster.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": made, "status": status})
+        pods = (await observe(machine)).export.pods
+        assert (pods != UNSEEN and len(pods) == 1) is listed
+    machine.wanted = Requirements()
+    assert (await observe(machine)).export == ExportSeen()
 
 
 async def test_the_events_of_an_initializer_are_read_while_it_has_no_pod(machine: Machine) -> None:

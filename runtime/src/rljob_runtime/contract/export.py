@@ -72,7 +72,8 @@ class ExportResult:
     """Where the export is: a folder or a URL."""
     digest: str = ""
     """SHA-256 of its manifest."""
-    bytes: int = 0
+    size: int = 0
+    """Bytes of the model's files."""
 
     def to_json(self) -> bytes:
         """Return canonical bytes."""

@@ -27,7 +27,7 @@ from rljob_runtime.contract import (
 from rljob_runtime.export.convert import convert
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.folder import Manifest, finished, put, seal, work_folder
-from rljob_runtime.export.source import Step, find_step, hold
+from rljob_runtime.export.source import Held, held_folder, take
 from rljob_runtime.export.upload import upload
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -68,33 +68,34 @@ def _write(report: Path, result: ExportResult) -> None:
 
 
 def _with_message(result: ExportResult, message: str) -> ExportResult:
-    return ExportResult(result.reason, message, result.step, result.path, result.digest, result.bytes)
+    return ExportResult(result.reason, message, result.step, result.path, result.digest, result.size)
 
 
 def _export(request: ExportRequest) -> ExportResult:
-    step = find_step(request)
-    saved = step.saved
-    place = step_folder(Path(request.folder), step.number) if request.place is ExportPlace.FOLDER else None
-    if place is not None and (known := finished(place, request, step)) is not None:
-        return _done(step, known, str(place))
-    holding = work_folder(Path(request.checkpoint), request)
-    making = holding if place is None else work_folder(place.parent, request)
+    making: Path | None = None
     try:
-        actor = hold(step, holding)
+        held = take(request)
+        place = step_folder(Path(request.folder), held.number) if request.place is ExportPlace.FOLDER else None
+        if place is not None and (known := finished(place, request, held)) is not None:
+            return _done(held, known, str(place))
+        making = work_folder(Path(request.checkpoint) if place is None else place.parent, request)
         made = making / "model"
-        convert(actor, made, trust_remote_code=request.trust_remote_code)
-        manifest = seal(made, request, step, saved)
+        convert(held.actor, made, trust_remote_code=request.trust_remote_code)
+        manifest = seal(made, request, held)
         if place is None:
-            return _done(step, manifest, upload(made, request, manifest))
+            return _done(held, manifest, upload(made, request, manifest))
         put(made, place)
-        return _done(step, manifest, str(place))
+        return _done(held, manifest, str(place))
     finally:
-        for folder in {holding, making}:
-            shutil.rmtree(folder, ignore_errors=True)
+        # A signal ends the try, and another one follows: it finds the step held.
+        if not isinstance(sys.exception(), SystemExit):
+            shutil.rmtree(held_folder(request), ignore_errors=True)
+        if making is not None:
+            shutil.rmtree(making, ignore_errors=True)
 
 
-def _done(step: Step, manifest: Manifest, where: str) -> ExportResult:
-    return ExportResult("Exported", "", step.number, where, manifest.digest, manifest.bytes)
+def _done(held: Held, manifest: Manifest, where: str) -> ExportResult:
+    return ExportResult("Exported", "", held.number, where, manifest.digest, manifest.bytes)
 
 
 def termination_log() -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rljob_runtime.contract import EXPORT_MANIFEST, ExitCode, ExportRequest, ForeignJSONError, parse_foreign_json
 from rljob_runtime.export.errors import ExportError
-from rljob_runtime.export.source import WORK_PREFIX, Step
+from rljob_runtime.export.source import HELD, WORK_PREFIX, Held
 from rljob_runtime.files import write_atomically
 
 BLOCK = 1 << 20
@@ -53,7 +53,7 @@ class Manifest:
         return tuple(self.document.get(key) for key in ("uid", "step", "saved"))
 
 
-def seal(folder: Path, request: ExportRequest, step: Step, saved: int) -> Manifest:
+def seal(folder: Path, request: ExportRequest, step: Held) -> Manifest:
     """Write the manifest of a converted model, with everything on the disk and readable for others."""
     files = []
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -68,7 +68,7 @@ def seal(folder: Path, request: ExportRequest, step: Step, saved: int) -> Manife
             "job": f"{request.namespace}/{request.job}",
             "uid": request.uid,
             "step": step.number,
-            "saved": saved,
+            "saved": step.saved,
             "files": files,
         }
     )
@@ -96,7 +96,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     return Manifest(found) if whole else None
 
 
-def finished(place: Path, request: ExportRequest, step: Step) -> Manifest | None:
+def finished(place: Path, request: ExportRequest, step: Held) -> Manifest | None:
     """Return the manifest if this very checkpoint is in its place already; raise ExportError if another job's is."""
     if not place.exists():
         return None
@@ -116,7 +116,8 @@ def work_folder(parent: Path, request: ExportRequest) -> Path:
     prefix = f"{WORK_PREFIX}{request.uid}.{request.step}."
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{prefix}*"):
-        shutil.rmtree(left, ignore_errors=True)
+        if not left.name.endswith(f".{HELD}"):
+            shutil.rmtree(left, ignore_errors=True)
     made = parent / f"{prefix}{uuid.uuid4().hex}"
     made.mkdir()
     return made

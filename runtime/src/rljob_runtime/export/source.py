@@ -1,7 +1,8 @@
 """The checkpoint to export: which step, and a copy of its files that the trainer's retention cannot take away.
 
-The copy consists of hard links, which cost no space until the trainer deletes the step. On a volume without hard links
-the step itself is read, and an export whose step disappears meanwhile fails.
+The copy consists of hard links, which cost no space until the trainer deletes the step. A try that is killed leaves it
+to the next one. On a volume without hard links the step itself is read, and an export whose step disappears meanwhile
+fails.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from rljob_runtime.export.errors import ExportError
 from rljob_runtime.files import write_atomically
 
 WORK_PREFIX = ".exporting-"
+HELD = "held"
+WHOLE_MARK = ".whole"
+"""In the folder of a copy that is complete: when its step was saved."""
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES})
 """What file systems without hard links answer (link(2)); EACCES where the owner of the files is another user."""
 SCORE_BYTES_MAX = 4096
@@ -36,6 +40,16 @@ class Step:
     def saved(self) -> int:
         """Return when it was saved, in nanoseconds; another save of the same step has another time."""
         return (self.folder / checkpoint.COMPLETE_MARK).stat().st_mtime_ns
+
+
+@dataclass(frozen=True)
+class Held:
+    """The files of a step while it is exported."""
+
+    number: int
+    saved: int
+    """As of Step."""
+    actor: Path
 
 
 @dataclass(frozen=True)
@@ -104,9 +118,35 @@ def _number(value: object) -> float | None:
     return float(value) if usable and isinstance(value, (int, float)) else None
 
 
-def hold(step: Step, work: Path) -> Path:
+def take(request: ExportRequest) -> Held:
+    """Hold the step that is asked for, or return what a killed try of the same export holds. Raises ExportError."""
+    if request.step and (before := _held_before(request)) is not None:
+        return before
+    step = find_step(request)
+    saved = step.saved
+    # One export of a job runs at a time: what others left will not be used.
+    for left in Path(request.checkpoint).glob(f"{WORK_PREFIX}{request.uid}.*.{HELD}"):
+        shutil.rmtree(left, ignore_errors=True)
+    return Held(step.number, saved, hold(step, held_folder(request), saved))
+
+
+def held_folder(request: ExportRequest) -> Path:
+    """Return the folder of the copy, the same for every try."""
+    return Path(request.checkpoint) / f"{WORK_PREFIX}{request.uid}.{request.step}.{HELD}"
+
+
+def _held_before(request: ExportRequest) -> Held | None:
+    folder = held_folder(request)
+    try:
+        return Held(request.step, int((folder / WHOLE_MARK).read_text()), folder / checkpoint.MODEL_FOLDER)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def hold(step: Step, work: Path, saved: int) -> Path:
     """Return a folder with the actor's files of a step that nobody deletes, below `work`; raise ExportError if gone."""
     source, held = step.folder / checkpoint.MODEL_FOLDER, work / checkpoint.MODEL_FOLDER
+    shutil.rmtree(work, ignore_errors=True)
     try:
         _link(source, held)
     except FileNotFoundError as error:
@@ -114,12 +154,13 @@ def hold(step: Step, work: Path) -> Path:
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        shutil.rmtree(held, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
         return source
     # The trainer may have moved the step away between two files.
     sizes = {ranks for _, ranks in checkpoint.shards(held)}
     if not step.folder.is_dir() or any(missing_shards(held, ranks) for ranks in sizes):
         raise gone(step)
+    write_atomically(work / WHOLE_MARK, str(saved).encode())
     return held
 
 

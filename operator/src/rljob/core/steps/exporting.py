@@ -97,7 +97,7 @@ def export_checkpoints(context: Context) -> Plan | None:
     refusal = next((r for r in context.observed.refusals if (r.kind, r.name) == ("Job", entry.name)), None)
     if refusal is not None:
         return _refused(context, entry, refusal.why, final=refusal.cause is not RefusalCause.DENIED)
-    found = context.observed.export_job
+    found = context.observed.export.job
     if isinstance(found, Unseen):
         return None
     if found is None:
@@ -227,7 +227,7 @@ def _follow(context: Context, entry: ExportedStep, found: Manifest) -> Plan | No
     counts = found.get("status") or {}
     tried = sum(int(counts.get(name) or 0) for name in ("active", "failed", "succeeded"))
     entry = entry.model_copy(update={"attempts": max(tried, entry.attempts)})
-    seen = context.observed.export_pods
+    seen = context.observed.export.pods
     pods = () if isinstance(seen, Unseen) else seen
     end = _last_end(pods)
     result = _result(end)
@@ -254,7 +254,7 @@ def _succeeded(context: Context, entry: ExportedStep, result: ExportResult | Non
         "step": entry.step or min(max(told.step, 0), STEP_MAX),
         "path": status.bounded(path, PATH_BYTES) or None,
         "digest": told.digest if _DIGEST.fullmatch(told.digest) else None,
-        "bytes": min(max(told.bytes, 0), LONG_MAX),
+        "bytes": min(max(told.size, 0), LONG_MAX),
         "reason": Reason.EXPORTED.value,
         "message": None,
         "finished_time": times.to_text(context.now),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import replace as with_fields
 from typing import Any
 
 import pytest
@@ -33,6 +33,13 @@ from rljob.render.metadata import owner_reference
 from rljob_runtime.contract import ExportRequest, ExportResult
 
 OUT = {"to": {"path": "/data/models"}}
+
+
+def replace(seen: Observed, **facts: Any) -> Observed:  # noqa: ANN401 - of any field
+    """Return another observation; `export_job` and `export_pods` are what is seen of the export."""
+    names = {"export_job": "job", "export_pods": "pods"}
+    told = {names[name]: facts.pop(name) for name in list(facts) if name in names}
+    return with_fields(seen, **facts, export=with_fields(seen.export, **told))
 
 
 def spec_with(export: Json | None, **more: Any) -> Json:  # noqa: ANN401 - of any field
@@ -96,6 +103,7 @@ EVERY = OUT | {"when": "EveryCheckpoint"}
 def test_a_checkpoint_is_exported_while_the_run_goes_on() -> None:
     seen, entry = begun(EVERY)
     assert (entry.step, entry.state, entry.target, entry.automatic) == (2, ExportState.RUNNING, "/data/models", True)
+    assert entry.reason == "Exporting"
     (effect,) = decide(replace(seen, export_job=None)).effects
     assert isinstance(effect, CreateObject)
     assert effect.manifest["metadata"]["name"] == entry.name
@@ -128,8 +136,8 @@ def test_a_job_asks_for_its_export_only_while_one_is_under_way() -> None:
 
 def test_a_complete_export_says_where_it_is() -> None:
     seen, entry = begun(EVERY)
-    result = ExportResult("Exported", step=2, path="/data/models/global_step_2", digest="a" * 64, bytes=7)
-    pods = (ended_pod("killed", 137, "2026-01-01T11:00:00Z"), ended_pod(result.to_json().decode()))
+    result = ExportResult("Exported", step=2, path="/data/models/global_step_2", digest="a" * 64, size=7)
+    pods = (ended_pod("killed", 137, "2026-01-01T11:00:00Z"), ended_pod(str(result.to_json(), "utf-8")))
     plan = decide(
         replace(seen, export_job=k8s_job(failed=1, succeeded=1, conditions=condition("Complete")), export_pods=pods)
     )
@@ -146,7 +154,7 @@ def test_a_complete_export_says_where_it_is() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    ["not JSON", '{"reason": "Exported", "bytes": -5, "step": -1, "digest": "zz"}', "x" * 5000, '{"reason": 3}'],
+    ["not JSON", '{"reason": "Exported", "size": -5, "step": -1, "digest": "zz"}', "x" * 5000, '{"reason": 3}'],
 )
 def test_what_a_users_image_reports_is_bounded(message: str) -> None:
     seen, _ = begun(EVERY)
