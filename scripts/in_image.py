@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rljob.cli.arguments import STAND_IN_UID
 from rljob.cli.manifests import read_files
-from rljob.cli.render import FIRST_GENERATION, STAND_IN_UID
+from rljob.cli.render import FIRST_GENERATION
 from rljob.core.validation.validate import validate
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import BUILT_IN

@@ -19,7 +19,8 @@ from typing import Any
 
 import yaml
 
-from rljob.cli.arguments import parse
+from rljob.cli.arguments import read
+from rljob.cli.main import build_parser
 from scripts.site.pages import ROOT
 
 SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")
@@ -98,7 +99,7 @@ def _rljob(words: list[str]) -> Iterator[str]:
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         try:
-            parse([str(word) for word in words], "")
+            read(build_parser(), [str(word) for word in words])
         except SystemExit as end:
             if end.code:
                 yield f"rljob {' '.join(words)}: {said.getvalue().strip()}"

@@ -1,7 +1,7 @@
 """Access to the cluster through kubectl, which supports every authentication method and which users of RLJobs have.
 
 What is written: the manifests of `rljob apply`; the patches of `suspend`, `resume`, `stop`, `restart` and `export`; the
-deletion of `delete`; and what `check-image`, `conformance` and the commands that read the records create and delete again.
+deletion of `delete`; and what `check-image`, `conformance` and what reads the records create and delete again.
 """
 
 from __future__ import annotations
