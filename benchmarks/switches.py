@@ -1,4 +1,4 @@
-"""The quickstart with every optimization disabled and with every one on Auto, one after the other, on the local cluster.
+"""The quickstart with every optimization disabled, then with every one on Auto, on the local cluster.
 
 `make cluster-up install && python -m benchmarks.switches`, about 12 minutes; nothing else should run on the machine. It
 prints the rewards of both runs and the medians of a step's seconds, without the first step, which warms up.

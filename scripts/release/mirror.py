@@ -1,6 +1,6 @@
 """Copy all images of an installation into a registry of your own: `python -m scripts.release.mirror --to REGISTRY`.
 
-It prints the commands; `--run` runs them, each with a deadline, and goes on with the next image if one fails. Images
+It prints the commands; `--run` runs them, each with a deadline, and continues with the next image if one fails. Images
 keep their repository and tag below the registry, so that the chart finds them by `image.registry`.
 """
 

@@ -1,4 +1,4 @@
-"""Model, data set and conversion by initializers in a real cluster: a pod is killed in mid-download, and it goes on.
+"""Model, data set and conversion by initializers in a real cluster: a pod is killed in mid-download, and it continues.
 
 The hub is a pod that runs the mirror of the runtime's tests. The job requests more NPUs than the node has, so that only
 its head pod runs.

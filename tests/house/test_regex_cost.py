@@ -125,6 +125,7 @@ BY_USERS = (
 lines of at most 4,096 characters in the user's own pod, where a limit of CPU time applies."""
 PARTS = {
     "operator/src/rljob/cli/kubectl.py": [pattern for _, pattern, _ in kubectl._FIXES],
+    "operator/src/rljob/cli/logs.py": [r"sums-[0-9a-f]{5}-(\d+)"],
     "operator/src/rljob/cli/unschedulable.py": [pattern for pattern, _ in unschedulable.REASONS],
     "operator/src/rljob/cli/local/paths.py": [r"(?:(?<![\w./-])|(?<=file://))(/data|/code)(?![\w.-])"],
     "operator/src/rljob/core/scheduling/held_nodes.py": [r"(\d{1,9}) Insufficient huawei\.com/Ascend910(?![\w-])"],

@@ -69,7 +69,12 @@ def test_entry_points_are_there(built: dict[str, zipfile.ZipFile]) -> None:
 
 def test_the_command_line_installs_light(built: dict[str, zipfile.ZipFile]) -> None:
     needed = re.findall(r"^Requires-Dist: ([^;\n]+)$", read(built["rljob"], "METADATA"), re.MULTILINE)
-    assert sorted(re.split(r"[<>=]", name)[0] for name in needed) == ["pydantic", "pyyaml", "rljob-runtime"]
+    assert sorted(re.split(r"[<>=]", name)[0] for name in needed) == [
+        "argcomplete",
+        "pydantic",
+        "pyyaml",
+        "rljob-runtime",
+    ]
     assert not re.findall(r"^Requires-Dist: ([^;\n]+)$", read(built["rljob_runtime"], "METADATA"), re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""`rljob restart`: let a run go on in a new cluster."""
+"""`rljob restart`: let a run continue in a new cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add(commands: Commands[Parser]) -> None:
     change.add(
         commands,
         "restart",
-        "save a checkpoint, and go on in a new cluster: with edited fields, and as the installed operator renders it",
+        "save a checkpoint, and continue in a new cluster with edited fields, as the installed operator renders it",
         _run,
         examples=(("restart sums", "take over pending changes without losing a step"),),
     )
@@ -23,7 +23,7 @@ def add(commands: Commands[Parser]) -> None:
 
 def _run(chosen: argparse.Namespace) -> int:
     value = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    does = "saves a checkpoint and goes on in a new cluster"
+    does = "saves a checkpoint and continues in a new cluster"
     wanted = change.Change(
         patches.restart(value), does, ("restartRequest", value), ("metadata", "annotations", group.RESTART)
     )

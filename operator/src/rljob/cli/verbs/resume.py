@@ -14,14 +14,14 @@ def add(commands: Commands[Parser]) -> None:
     change.add(
         commands,
         "resume",
-        "let a suspended job go on from its checkpoint",
+        "let a suspended job continue from its checkpoint",
         _run,
-        examples=(("resume sums", "go on from the last checkpoint"),),
+        examples=(("resume sums", "continue from the last checkpoint"),),
     )
 
 
 def _run(chosen: argparse.Namespace) -> int:
     wanted = change.Change(
-        patches.resume(), "goes on from its last checkpoint", ("state", "Training"), ("spec", "suspend")
+        patches.resume(), "continues from its last checkpoint", ("state", "Training"), ("spec", "suspend")
     )
     return change.apply(chosen, wanted)

@@ -14,7 +14,7 @@ def add(commands: Commands[Parser]) -> None:
     change.add(
         commands,
         "suspend",
-        "save a checkpoint and release the NPUs; `rljob resume` lets the job go on",
+        "save a checkpoint and release the NPUs; `rljob resume` lets the job continue",
         _run,
         examples=(("suspend sums --wait", "release the NPUs, and return when they are free"),),
     )
@@ -23,7 +23,7 @@ def add(commands: Commands[Parser]) -> None:
 def _run(chosen: argparse.Namespace) -> int:
     wanted = change.Change(
         patches.suspend(),
-        "saves a checkpoint and releases its NPUs; `rljob resume` lets it go on",
+        "saves a checkpoint and releases its NPUs; `rljob resume` lets it continue",
         ("state", "Suspended"),
         ("spec", "suspend"),
     )
