@@ -40,6 +40,9 @@ UNIT = (
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not audit and not cluster and not browser")
 
 # Tests runs of the contract driver or, with RLJOB_E2E_TRAINER=verl, of verl.
+LONG_RUNS = ("tests/e2e/test_documents.py", "tests/e2e/test_export.py")
+"""Runs of real training that belong to `make acceptance`; `make test` has shorter tests of the same."""
+NOT_LONG = tuple(f"--ignore={path}" for path in LONG_RUNS)
 LIFECYCLE = (*PYTEST, "-m", "lifecycle", "--timeout=3600", "--durations=12")
 
 CHECK = (
@@ -197,9 +200,9 @@ FULL = (
     ),
     Stage(
         "training",
-        "the one run with real verl and vLLM, and the commands of the documentation",
-        (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", "tests/e2e"),
-        40,
+        "the one run with real verl and vLLM",
+        (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", *NOT_LONG, "tests/e2e"),
+        30,
         after=("product", "load-verl"),
         after_end_of=("lifecycle", "seams", "scale"),
     ),
@@ -245,6 +248,13 @@ ACCEPTANCE = (
         "PPO with a critic over two worker pods",
         (*PYTEST, "-m", "training", "--timeout=1800", "tests/acceptance"),
         25,
+        after=("product", "load-verl"),
+    ),
+    Stage(
+        "documents",
+        "the commands of the documentation, and the export of a trained model",
+        (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", *LONG_RUNS),
+        40,
         after=("product", "load-verl"),
     ),
     Stage(

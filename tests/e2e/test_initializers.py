@@ -69,11 +69,12 @@ def hub(kube: Kube) -> Iterator[str]:
         "imagePullPolicy": "IfNotPresent",
         "command": ["python", "-c", MIRROR + SERVE],
     }
-    kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hub"}, "spec": {"containers": [container]}})
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hub"}, "spec": spec})
     kube.run("wait", "pod/hub", "--for=condition=Ready", "--timeout=120s", seconds=150)
     yield f"http://{(kube.get('pod', 'hub') or {})['status']['podIP']}:8000"
     kube.delete("rljob", NAME)
-    kube.delete("pod", "hub", wait=False)
+    kube.delete("pod", "hub")
 
 
 def job(hub: str, **model: str) -> Manifest:

@@ -258,7 +258,7 @@ BAD = {
             exported({"type": "ModelScope", "modelScope": {"repository": "sums", "secretRef": {"name": "hub"}}}),
         ),
         "spec.export.to.modelScope.repository",
-        "must be owner and name of a repository of the hub, such as team/sums-7b",
+        "must be the name of a repository on a hub: owner, '/' and name, such as Qwen/Qwen3-8B",
     ),
     "an export to a server with a password": Bad(
         merged(

@@ -23,7 +23,7 @@ class Hub(Model):
     visibility: Literal["Private", "Public"] = "Private"
     """Who may read a repository that the export creates. Defaults to Private."""
     endpoint: Url | None = None
-    """URL of the hub or of a mirror that accepts uploads. Defaults to the hub's own."""
+    """URL of a hub that accepts uploads. Defaults to the hub's own."""
     secret_ref: ObjectReference
     """Secret in the job's namespace whose key `token` is the hub's access token."""
 

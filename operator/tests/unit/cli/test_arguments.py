@@ -15,8 +15,8 @@ from rljob.cli.main import build_parser, main
 
 COMMON = {"-n", "--namespace", "--context", "-h", "--help"}
 OF_FILES = {"-f", "--file", "--cluster", "--accelerators"}
-WITH_FILES = {"validate", "render", "explain", "diff", "run", "plan memory", "plan report", "plan rollout"}
-WITHOUT_OUTPUT = {"run"}
+WITH_FILES = {"validate", "render", "explain", "diff", "run", "apply", "plan memory", "plan report", "plan rollout"}
+WITHOUT_OUTPUT = {"run", "dashboard", "exec", "completion"}
 
 
 def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -48,8 +48,10 @@ def test_every_option_has_a_help_text(name: str) -> None:
 
 
 def test_every_kind_of_command_is_there() -> None:
-    looks = {"status", "describe", "quota", "usage", "top", "logs", "report", "export", "check-image", "conformance"}
-    assert set(COMMANDS) == {*WITH_FILES, *looks}
+    looks = {"list", "status", "describe", "events", "top", "logs", "steps", "report", "quota", "usage", "dashboard"}
+    changes = {"exec", "export", "suspend", "resume", "stop", "restart", "delete"}
+    others = {"recipes list", "recipes show", "recipes diff", "doctor", "check-image", "conformance"}
+    assert set(COMMANDS) == {*WITH_FILES, *looks, *changes, *others, "version", "completion"}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_every_kind_of_command_is_there() -> None:
     [
         ([], "rljob: COMMAND is missing; name a command, such as validate; `rljob --help`"),
         (["explane"], "rljob: COMMAND 'explane' is not known; did you mean explain?"),
-        (["qqqq"], "choose one of validate, render, explain, diff, run, plan"),
+        (["qqqq"], "choose one of validate, render, explain, diff, plan, run, apply"),
         (
             ["validate"],
             "rljob validate: -f/--file is missing; pass a manifest with -f FILE, or -f - for standard",

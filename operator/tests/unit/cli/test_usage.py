@@ -205,7 +205,7 @@ def test_a_recipe_may_name_queue_and_class(monkeypatch: pytest.MonkeyPatch, caps
     on_recipe["metadata"]["uid"] = "another job of the name"
     assert main(["usage", "--month", "2026-10", "-o", "csv"]) == 0
     told = capsys.readouterr()
-    assert "queue and class of team/sums: configmap/sums-spec-1 was not frozen by the operator" in told.err
+    assert "queue and class of team/sums: configmap/sums-0a1b2-spec-1 was not frozen by the operator" in told.err
     assert ",,,sums," in told.out
 
 

@@ -159,7 +159,6 @@ _BY_RAY = Use(
 )
 _ENGINE = Use("vllm_plugin", "vLLM's engine fails")
 _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
-
 _DRAFTS = Use("vllm_plugin.drafts", "vLLM's engine fails if the job drafts tokens", Verdict.DEGRADED, Verdict.DEGRADED)
 _EXCHANGE = Use("verl_plugin.drafts", "drafts have neither history nor metrics", Verdict.DEGRADED, Verdict.DEGRADED)
 _SAMPLER = Use(
@@ -170,7 +169,10 @@ _SAMPLER = Use(
     Platform.CPU,
 )
 
+_REWARDS = Use("rewards.gsm8k", "jobs with reward.builtin fail", Verdict.DEGRADED, Verdict.DEGRADED)
+
 _V1 = "verl.trainer.ppo.v1"
+_SCORES = "verl.utils.reward_score"
 _VLLM_SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 _LOADER = "torchdata.stateful_dataloader"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
@@ -305,6 +307,16 @@ _LAUNCHER = (
         "TaskRunnerV1.__init__: self",
         "TaskRunnerV1.run: self config",
         "TaskRunnerV1.trainer",
+    ),
+    *_REWARDS.of(f"{_SCORES}.gsm8k", "compute_score: solution_str ground_truth method format_score score"),
+    *_REWARDS.of(f"{_SCORES}.math_reward", "compute_score: solution_str ground_truth"),
+    *_REWARDS.of(
+        f"{_SCORES}.math_dapo", "compute_score: solution_str ground_truth strict_box_verify pause_tokens_index"
+    ),
+    *_REWARDS.of(
+        _SCORES,
+        "default_compute_score: data_source solution_str ground_truth extra_info sandbox_fusion_url "
+        "concurrent_semaphore memory_limit_mb kwargs",
     ),
 )
 _WORKERS = (
