@@ -58,7 +58,7 @@ def main() -> None:
         print(f"{name}: {len(rewards)} steps, reward {first:.3f} -> {last:.3f}")
         for decision in record.status.get("resolved", {}).get("decisions", ()):
             if decision["name"].startswith("optimizations."):
-                print(f"  {decision['field']}: {decision['value']}: {decision.get('reason', '')}")
+                print(f"  {decision['name']}: {decision['value']}: {decision.get('reason', '')}")
     for stage in STAGES:
         medians = {name: seconds(record.lines, stage) for name, record in records.items()}
         print(f"{stage:<16}" + "  ".join(f"{name} {median:8.3f} s" for name, median in medians.items() if median))
