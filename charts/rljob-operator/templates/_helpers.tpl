@@ -38,8 +38,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- default (printf "%s-token-key" (include "rljob.fullname" .)) .Values.tokenKey.existingSecret }}
 {{- end }}
 
+{{- define "rljob.repository" -}}
+{{- printf "%s/%s" (trimSuffix "/" .Values.image.registry) .Values.image.repository }}
+{{- end }}
+
 {{- define "rljob.image" -}}
-{{- $repository := printf "%s/%s" (trimSuffix "/" .Values.image.registry) .Values.image.repository }}
+{{- $repository := include "rljob.repository" . }}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" $repository .Values.image.digest }}
 {{- else }}

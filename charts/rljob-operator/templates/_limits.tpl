@@ -90,7 +90,7 @@ any are held to Pod Security baseline. */}}
         p.containers.map(c, string(c.?image.orValue('')))
         + p.volumes.map(v, string(v.?image.?reference.orValue('')))
       ).join(',')
-    ).join(',').split(',').filter(i, i != '' && !(['{{ .Values.image.repository }}'].exists(e,
+    ).join(',').split(',').filter(i, i != '' && !(['{{ include "rljob.repository" . }}'].exists(e,
       i.startsWith(e + '@') || i.startsWith(e + ':') && !i.substring(size(e) + 1).contains('/'))))
 - name: hostPaths
   expression: >-
