@@ -370,3 +370,58 @@ def test_memory_follows_the_model_or_else_the_checkpoint() -> None:
 def test_the_time_of_the_decision_is_recorded() -> None:
     (entry,) = entries(decide(world(EVERY), 5))
     assert entry.started_time == times.to_text(at(5))
+
+
+def without_export(seen: Observed) -> Observed:
+    """Return the world in which the user has removed spec.export."""
+    spec = {name: section for name, section in seen.job["spec"].items() if name != "export"}
+    return replace(seen, job={**seen.job, "spec": spec})
+
+
+def test_an_export_whose_field_is_removed_before_it_begins_ends() -> None:
+    seen, entry = begun(EVERY)
+    (removed,) = entries(decide(without_export(replace(seen, export_job=None))))
+    assert (removed.state, removed.message) == (ExportState.FAILED, "spec.export was removed")
+    plan = decide(replace(seen, refusals=denied(entry), export_job=None))
+    waiting = without_export(after(seen, plan, refusals=denied(entry), progress=answer()))
+    (removed,) = entries(decide(waiting, 61))
+    assert (removed.state, removed.message) == (ExportState.FAILED, "spec.export was removed")
+
+
+def test_a_request_asks_for_what_the_decision_needs() -> None:
+    asked = world(OUT | {"when": "OnRequest"}, saved=None, annotations={"rljob.dev/export": "latest"})
+    assert requests(asked.job, asked.clusters, asked.head_pod, NOW).snapshot_name is not None
+
+
+def test_a_checkpoint_of_unknown_size_gets_the_default_memory() -> None:
+    seen = world(EVERY)
+    told = seen.job["status"] | {"checkpoint": {"step": 2, "path": "/data/ckpt", "savedTime": times.to_text(NOW)}}
+    seen = replace(seen, job={**seen.job, "status": told})
+    (effect,) = decide(after(seen, decide(seen), export_job=None)).effects
+    assert isinstance(effect, CreateObject)
+    container = effect.manifest["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["requests"]["memory"]
+
+
+@pytest.mark.parametrize(
+    ("to", "told"),
+    [
+        ({"type": "PVC", "persistentVolumeClaim": {"claimName": "models", "subPath": "sums"}}, "pvc models:/sums"),
+        (
+            {"type": "HuggingFace", "huggingFace": {"repository": "team/sums", "secretRef": {"name": "hub"}}},
+            "HuggingFace team/sums",
+        ),
+        ({"type": "MLflow", "mlflow": {"trackingUrl": "https://ml.example", "experiment": "sums"}}, "MLflow sums"),
+    ],
+)
+def test_the_target_is_named(to: Json, told: str) -> None:
+    _, entry = begun({"when": "EveryCheckpoint", "to": to})
+    assert entry.target == told
+
+
+def test_a_finished_job_stays_while_its_export_goes_its_way() -> None:
+    seen = finished(world(OUT, more={"cleanup": {"jobAfterSeconds": 0}}))
+    seen = after(seen, decide(seen), export_job=k8s_job(active=1, ready=1))
+    seen = after(seen, decide(seen, 1), export_job=k8s_job(active=1, ready=1))
+    plan = decide(seen, 2)
+    assert (plan.effects, plan.status) == ((), None)
