@@ -138,8 +138,8 @@ def options(program: Path, words: Sequence[str]) -> frozenset[str]:
     """Return the options that a command of kubectl or helm has, by its own help."""
     plain = [word for word in words if not word.startswith("-")]
     shown = ""
-    # The command may stand behind options with values, and consist of two words.
-    for start, count in itertools.product(range(len(plain)), (2, 1)):
+    # The command may stand behind options with values, and consist of up to three words.
+    for start, count in itertools.product(range(len(plain)), (3, 2, 1)):
         verbs = plain[start : start + count]
         done = subprocess.run([program, *verbs, "--help"], capture_output=True, text=True, check=False, timeout=30)
         if done.returncode == 0 and f"{program.name} {' '.join(verbs)}" in done.stdout:
