@@ -75,7 +75,7 @@ def no_pod(job: Manifest, role: str, place: kubectl.Place) -> UsageError:
     state = str((job.get("status") or {}).get("state") or "Unknown")
     name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
     try:
-        kubectl.list_items("rayclusters.ray.io", place, "--limit", "1")
+        kubectl.list_items("rayclusters.ray.io", place)
     except kubectl.MissingKindError as error:
         return error
     except UsageError:

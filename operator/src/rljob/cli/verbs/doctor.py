@@ -59,7 +59,7 @@ def _doctor(chosen: argparse.Namespace) -> int:
 def _findings(chosen: argparse.Namespace) -> Iterator[Finding]:
     """Gather the facts of each check, and judge them. A cluster that does not answer raises UsageError."""
     from rljob.cli import doctor
-    from rljob.cli.installation import deployments, operators
+    from rljob.cli.installation import SELECTOR, deployments
     from rljob.cli.version import own_version
 
     place = kubectl.Place(chosen.namespace, chosen.context)
@@ -68,7 +68,7 @@ def _findings(chosen: argparse.Namespace) -> Iterator[Finding]:
     yield doctor.versions(told["clientVersion"]["gitVersion"], told["serverVersion"]["gitVersion"])
     kinds = _kinds("rljob.dev", wide)
     yield doctor.crds(kinds, _has_stop(wide) if kinds else None)
-    yield doctor.operator(operators(wide) if _may_list_deployments(wide) else None, own_version())
+    yield doctor.operator(deployments(SELECTOR, wide), own_version())
     absent = "no RayCluster is served, so no job can start"
     ray = [kind for kind in _kinds("ray.io", wide) if kind.startswith("rayclusters.")]
     yield doctor.controller("KubeRay", ray, deployments(KUBERAY, wide), is_needed=True, absent=absent)
@@ -100,10 +100,6 @@ def _has_stop(place: kubectl.Place) -> bool | None:
     except UsageError:
         return None
     return "requested" in told
-
-
-def _may_list_deployments(place: kubectl.Place) -> bool:
-    return kubectl.list_readable("deployments.apps", place, kubectl.EVERYWHERE, "--limit", "1") is not None
 
 
 def _may(verb: str, resource: str, place: kubectl.Place) -> bool:
