@@ -192,5 +192,6 @@ def test_pauses_for_garbage(folder: Path) -> None:
                 paused, most = process.seconds(since, until), max((p[2] for p in process.pauses), default=0.0)
                 print(f"gcFreeze {freezes}: {name}: {paused:.3f} s of {until - since:.1f} s, {process.frozen} frozen")
                 print(f"  {len(process.pauses)} collections, the longest {most:.3f} s")
-                if name in ("RLJobTaskRunner", "WorkerDict", "VLLM::Worker"):  # vLLM freezes its engine itself
-                    assert bool(process.freezes) == freezes, name
+            # Short-lived processes have the name too, and vLLM freezes its engine itself.
+            if name != "VLLM::EngineCore":
+                assert any(process.freezes for process in run.of(name)) == freezes, name
