@@ -33,6 +33,7 @@ collect_ignore = (
         "test_draft_store.py",
         "test_drafts.py",
         "test_drafts_on_ascend.py",
+        "test_profile.py",
     ]
 )
 """Modules that import packages of the image at once."""
