@@ -56,6 +56,8 @@ COLLECTOR_QPS = 400
 ETCD_QUOTA_BYTES = 4 * 2**30
 STAGES = (
     "pod/fast/pod-ready",
+    # The pods of Jobs: the initializers of the examples.
+    "pod/fast/pod-complete",
     "pod/fast/pod-delete",
     "node/fast/node-initialize",
     "node/heartbeat-with-lease/node-heartbeat-with-lease",
@@ -360,7 +362,7 @@ async def _start_helpers(plane: Plane) -> None:
     plane.start(
         "controller-manager",
         *(kube / "kube-controller-manager", f"--kubeconfig={kubeconfig}", "--leader-elect=false"),
-        "--controllers=garbage-collector-controller,namespace-controller",
+        "--controllers=garbage-collector-controller,namespace-controller,job-controller",
         *("--bind-address=127.0.0.1", f"--secure-port={collector_port}"),
         *(f"--kube-api-qps={COLLECTOR_QPS}", f"--kube-api-burst={2 * COLLECTOR_QPS}"),
     )
