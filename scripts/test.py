@@ -40,7 +40,7 @@ UNIT = (
 NOT_ON_A_CLUSTER = ("-m", "not integration and not e2e and not audit and not cluster and not browser")
 
 # Tests runs of the contract driver or, with RLJOB_E2E_TRAINER=verl, of verl.
-LONG_RUNS = ("tests/e2e/test_documents.py", "tests/e2e/test_export.py")
+LONG_RUNS = ("tests/e2e/test_documents.py", "tests/e2e/test_evaluation.py", "tests/e2e/test_export.py")
 """Runs of real training that belong to `make acceptance`; `make test` has shorter tests of the same."""
 NOT_LONG = tuple(f"--ignore={path}" for path in LONG_RUNS)
 LIFECYCLE = (*PYTEST, "-m", "lifecycle", "--timeout=3600", "--durations=12")

@@ -123,6 +123,8 @@ def run_job(kube: Kube) -> tuple[Record, Seen]:
         verl__overrides={SAVE_CONTENTS: ["model", "optimizer", "extra", "hf_model"]},
         trainer__steps=STEPS,
         checkpoint={"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": SAVE_EVERY, "keep": 2},
+        # Only the last one, and on other devices than the run's.
+        evaluation={"every": STEPS, "devicesPerNode": 1},
         restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
         stop={"graceSeconds": GRACE_SECONDS},
     )

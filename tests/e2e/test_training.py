@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from rljob.render.accelerators import BUILT_IN
 from tests.e2e import recorded_run, shared
 from tests.e2e.recorded_run import Record
 from tests.e2e.shared import GRACE_SECONDS, NAME, ROOT, SAVE_EVERY, STEPS, Seen
-from tests.kube import Kube
+from tests.kube import Kube, wait_for
 from tests.report import browser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
@@ -48,6 +49,24 @@ def test_kubectl_shows_it(kube: Kube, run: Record) -> None:
     assert "Succeeded" in row
     assert f"{STEPS}/{STEPS}" in row
     assert run.job["status"]["progress"]["tokensPerSecondPerCard"] in row
+
+
+def test_its_last_checkpoint_is_evaluated_on_one_device(kube: Kube, run: Record) -> None:
+    """The run has two, and FSDP loads its own checkpoints only with as many as saved them."""
+
+    def ended() -> dict[str, Any] | None:
+        told = ((kube.get("rljob", NAME) or {})["status"].get("evaluation") or {}).get("steps") or []
+        assert len(told) <= 1, told
+        return next((entry for entry in told if entry["state"] != "Running"), None)
+
+    entry = wait_for("the evaluation has ended", ended, 600, every=3)
+    child = kube.get("rljob", entry["name"]) or {}
+    assert (entry["step"], entry["state"]) == (run.status["checkpoint"]["step"], "Succeeded"), (entry, child["status"])
+    assert child["metadata"]["ownerReferences"][0]["uid"] == run.job["metadata"]["uid"]
+    assert (child["spec"]["trainer"]["mode"], child["status"]["resolved"]["devices"]) == ("Evaluate", 1)
+    assert entry["score"] == child["status"]["progress"]["reward"]
+    # Greedy answers to the validation prompts are at least as good as the sampled ones of the training.
+    assert float(entry["score"]) >= 0.7
 
 
 def test_each_fault_costs_one_attempt(run: Record) -> None:

@@ -21,12 +21,13 @@ from corpus.good import GOOD
 
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.render.code import build_code_copy
+from rljob.render.evaluation import build_evaluation
 from rljob.render.evidence import build_evidence
 from rljob.render.export import build_export
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.labels import BUILT_IN, INTENT, JOB, JOB_UID, STOP_FINALIZER
 from rljob.render.metadata import child_metadata
-from rljob.render.names import JobIdentity, export_name
+from rljob.render.names import JobIdentity, evaluation_name, export_name
 from rljob.render.podgroup import Gang, build_pod_group
 from rljob.render.raycluster import build_raycluster, build_token_secret
 
@@ -338,6 +339,36 @@ def test_the_operator_changes_recipes_of_its_release_only(site: OperatorSite) ->
         assert site.raw("delete", f"{folder}/{site.id}-own") == ""
     finally:
         site.do("delete", "clusterrlrecipe", f"{site.id}-own", f"{site.id}-users")
+
+
+def test_the_operator_creates_evaluations_only_and_deletes_finished_jobs_only(
+    site: OperatorSite, job: JobIdentity
+) -> None:
+    asked = typed(small_spec(GOOD["evaluations"]))
+    assert asked.evaluation is not None
+    own = build_evaluation(job, asked, asked.evaluation, evaluation_name(job, 4), 4, None)
+    long = JobIdentity(job.namespace, "a-name-of-forty-characters-is-the-longest", job.uid)
+    of_long = build_evaluation(long, asked, asked.evaluation, evaluation_name(long, 2**31 - 1), 4, None)
+    assert sent(site, site.operator, {"own": own, "of a long name": of_long}) == {}
+    says = "may only create RLJobs that evaluate the checkpoints of an RLJob"
+    attacks = {
+        "that trains": merged(own, {"spec": {"trainer": {"mode": "Train"}}}),
+        "that makes others": merged(own, {"spec": {"evaluation": {}}}),
+        "of nobody": merged(own, {"metadata": {"ownerReferences": None}}),
+        "with another name": named(own, "sums-2"),
+        "without the label": merged(own, {"metadata": {"labels": {JOB_UID: None}}}),
+    }
+    refused = sent(site, site.operator, attacks)
+    assert {key: says in said for key, said in refused.items()} == dict.fromkeys(attacks, True)
+    # The policies concern the operator's account only.
+    site.do("create", "-f", "-", body=attacks["with another name"])
+    path = f"/apis/{API_VERSION}/namespaces/{job.namespace}/rljobs/sums-2"
+    assert "may only delete RLJobs that have finished" in site.raw("delete", path)
+    ended = {"type": "Finished", "status": "True", "reason": "Stopped", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    status = json.dumps({"status": {"conditions": [ended]}})
+    where = ("-n", job.namespace, "rljob", "sums-2", "--subresource=status", "--type=merge")
+    site.do("patch", *where, "-p", status, user=site.operator)
+    assert site.raw("delete", path) == ""
 
 
 def test_the_operator_writes_its_own_lease_only(site: OperatorSite) -> None:

@@ -157,6 +157,21 @@ GOOD = {
     "exports": merged(
         saved(), {"export": {"when": "EveryCheckpoint", "to": {"path": "/data/models"}, "memory": "8Gi"}}
     ),
+    "evaluations": merged(
+        saved(), {"evaluation": {"every": 2, "validation": ["/data/aime.parquet"], "memory": "8Gi"}}
+    ),
+    "a checkpoint to start from as a model": merged(
+        saved(),
+        {
+            "initializers": [
+                {
+                    "name": "model",
+                    "type": "Conversion",
+                    "conversion": {"format": "Checkpoint", "from": "/data/old", "step": 20, "to": "/data/start"},
+                }
+            ]
+        },
+    ),
     "exports to a claim": merged(
         saved(),
         {"export": {"to": {"type": "PVC", "persistentVolumeClaim": {"claimName": "models", "subPath": "team"}}}},

@@ -231,6 +231,19 @@ BAD = {
         "spec.export",
         "trainer.mode is Evaluate, which trains nothing to export; remove it",
     ),
+    "an evaluation without a checkpoint": Bad(
+        {"evaluation": {}}, "spec.evaluation", "requires spec.checkpoint, whose steps are evaluated; set path"
+    ),
+    "an evaluation of an evaluation": Bad(
+        merged(saved(), {"evaluation": {}}, trainer(mode="Evaluate")),
+        "spec.evaluation",
+        "trainer.mode is Evaluate, which saves nothing to evaluate; remove it",
+    ),
+    "an evaluation on devices that the model does not fit": Bad(
+        merged(saved(), {"evaluation": {"devicesPerNode": 1}}, {"rollout": {"parallelism": {"tensor": 2}}}),
+        "spec.evaluation",
+        "its jobs would be refused: spec.rollout.parallelism",
+    ),
     "an export into the pod": Bad(
         merged(saved(), exported({"path": "/models"})), "spec.export.to.path", "/models is on no volume"
     ),

@@ -136,6 +136,14 @@ BAD = {
     "a conversion onto itself": Bad(
         conversion(to="/data/fp8"), "spec.initializers[0].conversion.to", "is the folder that is converted"
     ),
+    "a step of weights": Bad(
+        conversion(step=4), "spec.initializers[0].conversion.step", "requires format Checkpoint, not FP8ToBF16"
+    ),
+    "a checkpoint in parts": Bad(
+        conversion(format="Checkpoint", pods=2),
+        "spec.initializers[0].conversion.pods",
+        "one process merges a checkpoint, so remove it",
+    ),
     "code without source": Bad({"code": {"type": "ConfigMap"}}, "spec.code", "set both or neither"),
     "source without type": Bad({"code": {"configMap": {"name": "code"}}}, "spec.code", "set both or neither"),
     "a branch of Git": Bad(

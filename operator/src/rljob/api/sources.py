@@ -116,20 +116,24 @@ class ConversionFormat(enum.StrEnum):
 
     FP8_TO_BF16 = "FP8ToBF16"
     """Weights in FP8 with a scale per block, as DeepSeek publishes them, become bf16."""
+    CHECKPOINT = "Checkpoint"
+    """A checkpoint of verl becomes a model in the format of Hugging Face."""
 
 
 class Conversion(Model):
-    """Conversion of a model's weights into another folder."""
+    """Conversion of a model into another folder."""
 
     format: ConversionFormat = ConversionFormat.FP8_TO_BF16
-    """FP8ToBF16: weights in FP8 with a scale per block, as DeepSeek publishes them, become bf16. Defaults to
-    FP8ToBF16."""
+    """FP8ToBF16: weights in FP8 with a scale per block, as DeepSeek publishes them, become bf16. Checkpoint: a step
+    that verl saved becomes Hugging Face files; one of another step in `to` is replaced. Defaults to FP8ToBF16."""
     from_: Annotated[Path, Field(alias="from")]
-    """Folder with the model's Hugging Face files."""
+    """Folder with the model's Hugging Face files, or with checkpoints."""
+    step: Count | None = None
+    """Step to convert, for Checkpoint. Defaults to the last complete one."""
     to: Path
     """Folder to write to, on a volume that all pods share. It is created."""
     pods: Annotated[int, Field(ge=1, le=64, json_schema_extra={"format": "int32"})] = 1
-    """Number of pods that share the weight files. Defaults to 1."""
+    """Number of pods that share the weight files, for FP8ToBF16. Defaults to 1."""
 
 
 class InitializerType(enum.StrEnum):

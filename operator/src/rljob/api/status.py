@@ -25,6 +25,7 @@ from rljob.api.base import (
     Word,
     keyed_by,
 )
+from rljob.api.evaluation import EvaluationStatus
 from rljob.api.export_status import ExportStatus
 from rljob.api.under_way import EndingStatus, InitializerStatus, StartStatus, StopStatus
 from rljob.api.v1alpha1 import RecipeKind
@@ -422,6 +423,8 @@ class RLJobStatus(StatusModel):
     """The last checkpoint that the operator saw."""
     export: ExportStatus | None = None
     """Exports of checkpoints."""
+    evaluation: EvaluationStatus | None = None
+    """Evaluations of checkpoints."""
     start: StartStatus | None = None
     """What the start of the latest attempt is doing, or did."""
     restart_request: Annotated[str, Field(max_length=253)] | None = None

@@ -16,6 +16,7 @@ from pydantic_core import PydanticKnownError
 from rljob.api import forms, group
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
+from rljob.api.evaluation import Evaluation
 from rljob.api.export import Export
 from rljob.api.launcher import (
     NO_DATA,
@@ -170,7 +171,7 @@ ABSENT_WITH_COMMAND: Final[Mapping[str, Any]] = {
 """Fields that verl requires and a Command job does not have, with what takes their place there."""
 WITH_COMMAND: Final[Mapping[str, type[Model]]] = {"trainer": CommandTrainer, "checkpoint": CommandFolder}
 """Sections of which a Command job has a part, with the type of that part."""
-VERL_ONLY = ("model", "data", "reward", "algorithm", "critic", "rollout", "verl", "export")
+VERL_ONLY = ("model", "data", "reward", "algorithm", "critic", "rollout", "verl", "export", "evaluation")
 """Fields that only verl reads."""
 SHARED: Final[Mapping[str, frozenset[str]]] = {
     "trainer": frozenset({"steps"}),
@@ -244,6 +245,8 @@ class RLJobSpec(Model):
     """Where and how often the trainer saves checkpoints."""
     export: Export | None = None
     """Where the trained model goes."""
+    evaluation: Evaluation | None = None
+    """Checkpoints that are scored by jobs of their own."""
     restart: Restart = Restart()
     """How failures are handled."""
     stop_rules: Annotated[list[StopRule], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []

@@ -50,9 +50,12 @@ PERMISSIONS = (
     Permission(
         "rljob.dev",
         "rljobs",
-        ("get", "list", "watch", "patch"),
-        "store; live read before destructive steps; finalizer of jobs with `stop.requireCheckpoint`",
-        writes_only="the finalizer `rljob.dev/stop` in `metadata.finalizers`",
+        ("get", "list", "watch", "create", "patch", "delete"),
+        "store; live read before destructive steps; evaluations of checkpoints; finalizer of jobs with "
+        "`stop.requireCheckpoint`; deletion after `cleanup.jobAfterSeconds`",
+        writes_only="create: RLJobs of mode Evaluate without evaluations of their own, whose controller is an RLJob, "
+        "and whose name and label contain its UID; patch: the finalizer `rljob.dev/stop` in `metadata.finalizers`; "
+        "delete: RLJobs that have finished",
         policy=ACCOUNT,
     ),
     Permission(

@@ -85,6 +85,7 @@ class Observer:
             code = start(ask.get(required.code_name, namespace))
             code_copy = start(ask.get(required.code_copy_name, namespace))
             jobs = start(ask.jobs(required, namespace))
+            evaluation = start(ask.evaluation(required.evaluation_name, namespace))
             nodes = start(ask.node_list(required))
             allocations = start(ask.allocations(required, uid))
             pod_group_api = start(ask.pod_group_api(required))
@@ -122,6 +123,7 @@ class Observer:
             initializer_events=await ask.initializer_events(required, jobs.result().initializers, seen_pods, now),
             initializer_log=await ask.initializer_log(required, seen_pods, namespace),
             export=jobs.result().export,
+            evaluation=evaluation.result(),
             ray_job=ray_job,
             progress=progress,
             silence=memory.hear(now, progress, ray_job, asked=required.progress),

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rljob.cluster.errors import HeadSilent, NotFound, OutsideError
-from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, Kind
+from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RLJOB, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid, interned
 from rljob.cluster.port import Cluster, RayApi
@@ -27,7 +27,7 @@ from rljob.control.node_looks import KEEP_SECONDS, NodeLooks
 from rljob.control.pod_group_api import PodGroups
 from rljob.control.pod_lists import PodLists
 from rljob.control.pure_core import Core
-from rljob.control.store import Store
+from rljob.control.store import Key, Store
 from rljob.control.store_reads import controlled_by, intent_of
 from rljob.control.try_request import seen
 from rljob.core.attempts.recovery import Recalled, recall
@@ -127,6 +127,11 @@ class Requests:
         )
         read = {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
         return JobsSeen(read, export)
+
+    async def evaluation(self, name: str | None, namespace: str) -> Manifest | Unseen | None:
+        """Return the RLJob of an evaluation."""
+        known = None if name is None else self.store.job(Key(namespace, name))
+        return await self.get(name, namespace, RLJOB) if known is None else known
 
     async def _export(self, name: str | None, namespace: str) -> ExportSeen:
         found = await self.get(name, namespace, JOB)

@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 
 from pydantic import ValidationError
 
+from rljob.api.evaluation import Evaluation
 from rljob.api.export import Export
 from rljob.api.lifecycle import Cleanup, Deadlines, Restart, Stop
 from rljob.api.status import ConditionStatus, ConditionType, Intent, RLJobStatus
@@ -241,6 +242,11 @@ class Context(Watched):
     def export(self) -> Export | None:
         """`spec.export`, which may change while the job runs and afterwards."""
         return self._at_once.export if self._at_once else None
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """`spec.evaluation`, which may change while the job runs and afterwards."""
+        return self._at_once.evaluation if self._at_once else None
 
     @property
     def stop(self) -> Stop:

@@ -205,6 +205,8 @@ class Observed:
     """Why the pod of the running initializer cannot be created; requested when it has none."""
     export: ExportSeen = field(default_factory=ExportSeen)
     """What was read of the export under way."""
+    evaluation: Manifest | Unseen | None = UNSEEN
+    """The RLJob of the evaluation under way."""
     ray_job: RayJob | Unseen | None = UNSEEN
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN

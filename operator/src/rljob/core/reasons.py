@@ -124,6 +124,14 @@ class Reason(enum.StrEnum):
     EXPORT_FAILED = "ExportFailed"
     """In status.export and events: the export has used up its retries or can never work; the message says why. The run
     is not affected."""
+    EVALUATED = "Evaluated"
+    """In events: a checkpoint was evaluated; the message has its score."""
+    EVALUATION_FAILED = "EvaluationFailed"
+    """In events: the RLJob of an evaluation was refused, deleted, or did not succeed; the message says why. The run is
+    not affected."""
+    RLJOB_REFUSED = "RLJobRefused"
+    """In status.evaluation: a quota, a permission or an admission policy keeps the operator from creating the RLJob of
+    the evaluation; the message quotes the API server."""
     POD_GROUP_REFUSED = "PodGroupRefused"
     """As ConfigMapRefused, for Volcano's PodGroup."""
     RAY_CLUSTER_REFUSED = "RayClusterRefused"

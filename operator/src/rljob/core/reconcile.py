@@ -21,6 +21,7 @@ from rljob.core.steps import (
     deleting,
     drift,
     driver_exit,
+    evaluating,
     exporting,
     failing_containers,
     finishing,
@@ -43,7 +44,7 @@ from rljob.core.steps import (
     submitting,
     validating,
 )
-from rljob.core.transitions import exports
+from rljob.core.transitions import evaluations, exports
 from rljob.core.watched import Watched
 from rljob.render.accelerator_table import AcceleratorTable
 
@@ -57,6 +58,7 @@ BEFORE_INTENT: tuple[Step, ...] = (
     host_ports.release_ports,  # before the job may be deleted
     pod_groups.release_groups,  # of ended generations
     exporting.export_checkpoints,  # beside everything else, also when the job has finished
+    evaluating.evaluate_checkpoints,  # likewise
     requests.refuse_to_go_on,  # spec.stop.requested was taken back too late
     finishing.clean_up,  # Finished is final: free the NPUs, then nothing
     finishing.give_up_refused,  # a child's name belongs to an object of somebody else
@@ -143,7 +145,7 @@ def reconcile(
     context = Context.of(observed, now, launcher, accelerators, derived)
     for step in STEPS:
         if (plan := step(context)) is not None:
-            return exports.paced(context.status, plan)
+            return evaluations.paced(context.status, exports.paced(context.status, plan))
     raise AssertionError("the last step always decides")
 
 

@@ -114,6 +114,8 @@ class Requirements:
     """LIST the events about the Job that `podless_initializer` finds."""
     export_name: str | None = None
     """GET this Job; LIST its pods if it has ended or none of them is ready."""
+    evaluation_name: str | None = None
+    """This RLJob, from the store, or else GET it."""
     pods: Pods | None = None
     nodes: bool = False
     """The cluster's nodes, from a cache."""

@@ -92,7 +92,10 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
 
 def _command(spec: RLJobSpec, initializer: Initializer) -> list[str]:
     if initializer.type is not InitializerType.COMMAND:
-        return [*injection.program(spec), *arguments(initializer)]
+        return [
+            *injection.program(spec),
+            *arguments(initializer, trust_remote_code=bool(spec.model.trust_remote_code)),
+        ]
     if initializer.creates is None:
         return list(initializer.command)
     return ["sh", "-c", _UNLESS_THERE, initializer.creates, *initializer.command]

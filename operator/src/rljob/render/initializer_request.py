@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from rljob.api.sources import DownloadSource, Initializer, InitializerType
+from rljob.api.sources import ConversionFormat, DownloadSource, Initializer, InitializerType
 from rljob_runtime.contract.downloads import SOURCE_FOLDER, TOKEN_VARIABLE, Hub, InitializerRequest
 
 SOURCE_VOLUME = "rljob-source"
 HUBS = {DownloadSource.HUGGING_FACE: Hub.HUGGING_FACE, DownloadSource.MODEL_SCOPE: Hub.MODEL_SCOPE}
 
 
-def arguments(initializer: Initializer) -> list[str]:
+def arguments(initializer: Initializer, *, trust_remote_code: bool = False) -> list[str]:
     """Return the subcommand of `python -m rljob_runtime`."""
-    return ["initialize", request(initializer).to_argument()]
+    return ["initialize", request(initializer, trust_remote_code=trust_remote_code).to_argument()]
 
 
-def request(initializer: Initializer) -> InitializerRequest:
+def request(initializer: Initializer, *, trust_remote_code: bool = False) -> InitializerRequest:
     """Return the request of an initializer that is not a command."""
     conversion, download = initializer.conversion, initializer.download
     if conversion is not None and initializer.type is InitializerType.CONVERSION:
+        if conversion.format is ConversionFormat.CHECKPOINT:
+            return InitializerRequest(
+                to=conversion.to,
+                source=conversion.from_,
+                checkpoint=True,
+                step=conversion.step or 0,
+                trust_remote_code=trust_remote_code,
+            )
         return InitializerRequest(to=conversion.to, source=conversion.from_, convert=True, pods=conversion.pods)
     if download is None:
         raise AssertionError(f"{initializer.name} of type {initializer.type} has no section of it")

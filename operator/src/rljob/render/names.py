@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 UID_CHARACTERS = 5
 LABEL_CHARACTERS = 63
+EVALUATED_CHARACTERS = 22
+"""Of the job's name in the name of an evaluation, which has 40 with a step of ten digits. See policy account.
+"""
 _LABEL_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
@@ -74,6 +77,11 @@ def initializer_name(job: JobIdentity, initializer: str) -> str:
 def export_name(job: JobIdentity, step: int, occasion: str) -> str:
     """Return the name of an export's Job. An occasion is one target, one request and one try after a refusal."""
     return f"{job.prefix}-export-{step}-{_hash(occasion)}"
+
+
+def evaluation_name(job: JobIdentity, step: int) -> str:
+    """Return the name of the RLJob that evaluates a step. A name of an RLJob has at most 40 characters."""
+    return f"{job.name[:EVALUATED_CHARACTERS]}-{job.uid.replace('-', '')[:UID_CHARACTERS]}-e{step}"
 
 
 def _hash(text: str) -> str:

@@ -55,8 +55,8 @@ def of(kind: str) -> Any:  # noqa: ANN401 - a predicate
 @pytest.mark.parametrize("kind", CRDS)
 def test_a_crd_is_small(kind: str) -> None:
     """`kubectl apply` stores the manifest as compact JSON in an annotation, and annotations may hold 256 KiB."""
-    assert len(crd_text(CRDS[kind])) < 280_000
-    assert len(json.dumps(CRDS[kind], separators=(",", ":")).encode()) < 200_000
+    assert len(crd_text(CRDS[kind])) < 300_000
+    assert len(json.dumps(CRDS[kind], separators=(",", ":")).encode()) < 220_000
 
 
 def test_a_recipe_holds_every_field_of_a_job_but_those_of_one_job() -> None:

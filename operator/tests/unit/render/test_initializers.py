@@ -85,6 +85,18 @@ def test_a_data_set_and_a_conversion_say_so() -> None:
     assert (conversion.convert, conversion.source, conversion.to) == (True, "/data/fp8", "/data/bf16")
 
 
+def test_a_checkpoint_is_converted_with_the_models_own_code_only_if_that_is_trusted() -> None:
+    conversion = {"format": "Checkpoint", "from": "/data/ckpt", "to": "/data/model"}
+    entry = {"name": "m", "type": "Conversion", "conversion": conversion}
+    last = request(job(entry))
+    assert (last.checkpoint, last.convert, last.step, last.source) == (True, False, 0, "/data/ckpt")
+    assert not last.trust_remote_code
+    assert request(job(merged(entry, {"conversion": {"step": 20}}))).step == 20
+    trusted = typed(small_spec({"model": {"trustRemoteCode": True}, "initializers": [entry]}))
+    made = build_initializer(IDENTITY, trusted, trusted.initializers[0])
+    assert request(made["spec"]).trust_remote_code
+
+
 def test_a_token_is_a_variable_and_on_no_command_line() -> None:
     made = pod(job(merged(MODEL, {"download": {"credentials": {"name": "hub", "key": "token"}}})))
     source = {"secretKeyRef": {"name": "hub", "key": "token"}}

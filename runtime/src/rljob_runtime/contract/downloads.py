@@ -55,6 +55,12 @@ class InitializerRequest:
     dataset: DatasetName | None = None
     convert: bool = False
     """Whether FP8 weights of `source` become bf16."""
+    checkpoint: bool = codec.added(default=False)
+    """Whether a checkpoint of verl in `source` becomes a model in the format of Hugging Face."""
+    step: int = codec.added(default=0)
+    """Step of the checkpoint; 0: the last complete one."""
+    trust_remote_code: bool = codec.added(default=False)
+    """Whether the model's own code may run."""
     pods: int = codec.added(default=1)
     """Number of pods that share a conversion; each finds its own index in INDEX_VARIABLE."""
 

@@ -41,7 +41,7 @@ def export(text: str, report: Path = TERMINATION_LOG) -> int:
     # The kernel ends process 1 of a container by no signal that it has no handler for.
     signal.signal(signal.SIGTERM, _leave)
     try:
-        result, code = _export(ExportRequest.from_json(text)), ExitCode.DONE
+        result, code = export_step(ExportRequest.from_json(text)), ExitCode.DONE
     except ContractError as error:
         result, code = ExportResult("BadRequest", str(error)), ExitCode.BAD_CONFIG
     except ExportError as error:
@@ -71,11 +71,17 @@ def _with_message(result: ExportResult, message: str) -> ExportResult:
     return ExportResult(result.reason, message, result.step, result.path, result.digest, result.size)
 
 
-def _export(request: ExportRequest) -> ExportResult:
+def export_step(request: ExportRequest, exactly: Path | None = None) -> ExportResult:
+    """Export the step of a request: to the folder `exactly`, or else to the place that the request names.
+
+    Raises ExportError, OSError.
+    """
     making: Path | None = None
     try:
         held = take(request)
-        place = step_folder(Path(request.folder), held.number) if request.place is ExportPlace.FOLDER else None
+        place = exactly
+        if place is None and request.place is ExportPlace.FOLDER:
+            place = step_folder(Path(request.folder), held.number)
         if place is not None and (known := finished(place, request, held)) is not None:
             return _done(held, known, str(place))
         making = work_folder(Path(request.checkpoint) if place is None else place.parent, request)

@@ -95,7 +95,7 @@ def _merge(actor: Path, target: Path, *, trust_remote_code: bool) -> None:
         finally:
             process.kill()
     if code != 0:
-        killed = " (killed; if the container ran out of memory, raise export.memory)" if code < 0 else ""
+        killed = " (killed; if the container ran out of memory, raise its memory in the manifest)" if code < 0 else ""
         raise ExportError(
             ExitCode.FAILED,
             "ConversionFailed",

@@ -43,6 +43,12 @@ def initialize(argument: str, environ: MutableMapping[str, str], termination_log
     token = environ.pop(TOKEN_VARIABLE, "")
     request = InitializerRequest.from_argument(argument)
     try:
+        if request.checkpoint:
+            from rljob_runtime.initializers.checkpoints import convert_checkpoint
+
+            if not convert_checkpoint(request):
+                _skip(request, termination_log)
+            return int(ExitCode.DONE)
         target = Target(Path(request.to))
         if target.is_done(argument):
             _skip(request, termination_log)

@@ -65,6 +65,7 @@ TREATMENT: Mapping[str, str | None] = {
     "network": "all processes communicate over 127.0.0.1",
     "checkpoint": USED,
     "export": "nothing is exported from a local run; convert its checkpoint with `python -m verl.model_merger merge`",
+    "evaluation": "checkpoints of a local run are not evaluated by jobs of their own; use trainer.evaluateEverySteps",
     "restart": "a local run is not restarted; run the same command again to resume from the last checkpoint",
     "stopRules": USED,
     "deadlines": USED,

@@ -30,6 +30,7 @@ from rljob.cli.report.run import (
     recorded_attempts,
     seconds_of,
     status_attempts,
+    status_evaluations,
     step_seconds,
 )
 from rljob.core.launcher import Launcher
@@ -122,6 +123,7 @@ def run_of(
         + math.fsum(a.productive_seconds for a in running if math.isfinite(a.productive_seconds)),
         settings=configuration,
         decisions=[Setting(str(d["name"]), str(d["value"]), str(d["reason"])) for d in resolved.get("decisions") or ()],
+        evaluations=status_evaluations(status),
         notes=[*map(str, status.get("notes") or ()), *notes],
     )
 

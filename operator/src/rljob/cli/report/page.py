@@ -31,6 +31,7 @@ PALETTE = (
 )
 """Colors c0 to c11, light and dark. The first five are by Okabe and Ito and distinguishable for color-blind readers
 (https://jfly.uni-koeln.de/color/)."""
+EVALUATION_HEAD = ("step", "state", "mean score", "RLJob", "message")
 ATTEMPT_HEAD = ("attempt", "begin", "end", "outcome", "resumed from", "last step", "where", "message")
 _NUMBER = ' class="n"'
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -159,6 +160,8 @@ def _sections(run: ReportRun) -> Iterator[str]:
     if run.attempts:
         rows = [_attempt(attempt) for attempt in run.attempts]
         yield section("Attempts", table(ATTEMPT_HEAD, rows, numbers=(0, 4, 5)))
+    if run.evaluations:
+        yield section("Evaluations", table(EVALUATION_HEAD, run.evaluations, numbers=(0, 2)))
     if run.decisions:
         decided = [(d.field, d.value, d.source) for d in run.decisions]
         yield section("Decisions for the job", table(("field", "value", "why"), decided))

@@ -65,6 +65,8 @@ class ReportRun:
     """Part of the device-seconds spent on steps that no later attempt repeated."""
     settings: Sequence[Setting] = ()
     decisions: Sequence[Setting] = ()
+    evaluations: Sequence[tuple[str, ...]] = ()
+    """Of checkpoints, by jobs of their own: step, state, score, name of the job, and message."""
     notes: Sequence[str] = ()
     """What the run reported although it continued; what the report lacks, and why."""
 
@@ -86,6 +88,13 @@ def status_attempts(status: Mapping[str, Any], now: float) -> list[Attempt]:
     """Read the attempts of an RLJob's status; the usage of a running attempt is computed up to now."""
     devices = float((status.get("resolved") or {}).get("devices") or math.nan)
     return [_attempt(raw, devices, now) for raw in status.get("attempts") or ()]
+
+
+def status_evaluations(status: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Read the evaluations of an RLJob's status."""
+    names = ("step", "state", "score", "name", "message")
+    found = (status.get("evaluation") or {}).get("steps") or ()
+    return [tuple(str(entry.get(name, "")) for name in names) for entry in found]
 
 
 def _attempt(raw: Mapping[str, Any], devices: float, now: float) -> Attempt:

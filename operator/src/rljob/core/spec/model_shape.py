@@ -10,8 +10,12 @@ from collections.abc import Iterator
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.nearest import nearest_model
 from rljob_runtime.planning.architectures import BUILT_IN
+from rljob_runtime.planning.export_memory import conversion_bytes, conversion_bytes_of_checkpoint
 from rljob_runtime.planning.model_facts import Fact, ModelFacts, facts_of_config, facts_of_shape
 from rljob_runtime.planning.shapes import Shape, ShapeError, UnknownFamilyError, decoder_keys, shape_from_config
+
+MEMORY_MAX = 4 << 40
+"""No node has more; the size of a checkpoint is what the run says."""
 
 
 def known_shape(spec: RLJobSpec) -> Shape | None:
@@ -25,6 +29,14 @@ def known_shape(spec: RLJobSpec) -> Shape | None:
         except UnknownFamilyError:
             return None
     return BUILT_IN.get(spec.model.architecture or "")
+
+
+def conversion_memory(spec: RLJobSpec, checkpoint_bytes: int | None) -> int | None:
+    """Return what the conversion of a checkpoint needs, by the model's shape or else by the size of the checkpoint."""
+    shape = known_shape(spec)
+    if shape is not None:
+        return conversion_bytes(shape, spec.devices)
+    return min(conversion_bytes_of_checkpoint(checkpoint_bytes), MEMORY_MAX) if checkpoint_bytes else None
 
 
 def model_facts(spec: RLJobSpec) -> ModelFacts:

@@ -47,6 +47,7 @@ MUTABILITY: tuple[Rule, ...] = (
     Rule("restart", ChangeEffect.AT_ONCE, "applied at the next failure"),
     Rule("cleanup", ChangeEffect.AT_ONCE, "applied at the end"),
     Rule("export", ChangeEffect.AT_ONCE, "applied to the next export, also of a finished job"),
+    Rule("evaluation", ChangeEffect.AT_ONCE, "applied to the next evaluation, also of a finished job"),
     Rule("stop", ChangeEffect.AT_ONCE, "applied at the next request to stop"),
     Rule("stop.requested", ChangeEffect.AT_ONCE, "true ends the job after a checkpoint; false does not take it back"),
     Rule("trainer.steps", ChangeEffect.NEXT_GENERATION, "may only grow (checked by CEL, and again after the merge)"),

@@ -22,7 +22,7 @@ from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, Requirements
-from rljob.core.spec.model_shape import known_shape
+from rljob.core.spec.model_shape import conversion_memory
 from rljob.core.step import step
 from rljob.core.transitions import exports
 from rljob.core.validation.exporting import export_violations
@@ -32,7 +32,6 @@ from rljob.render.export import build_export, shown_path, target_text
 from rljob.render.metadata import canonical_json
 from rljob.render.names import export_name
 from rljob_runtime.contract import RESULT_BYTES_MAX, ContractError, ExportResult
-from rljob_runtime.planning.export_memory import conversion_bytes, conversion_bytes_of_checkpoint
 
 REFUSED_SECONDS, REFUSED_SECONDS_MAX = 60, 900
 """Pause after the first refusal, doubled for each further one: quotas are freed within minutes."""
@@ -42,8 +41,6 @@ PATH_BYTES = 400
 BEST = 0
 STEP_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
-MEMORY_MAX = 4 << 40
-"""No node has more; the size of a checkpoint is what the run says."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -182,18 +179,10 @@ def _create(context: Context, spec: RLJobSpec, entry: ExportedStep) -> Plan | No
     export = context.export
     if export is None or spec.checkpoint is None:
         return _ended(context, entry, "spec.export was removed")
-    manifest = build_export(context.job, spec, export, entry.name, entry.step, _memory(context, spec))
+    saved = context.status.checkpoint
+    memory = conversion_memory(spec, saved.bytes if saved is not None else None)
+    manifest = build_export(context.job, spec, export, entry.name, entry.step, memory)
     return Plan(effects=(CreateObject(manifest),))
-
-
-def _memory(context: Context, spec: RLJobSpec) -> int | None:
-    """Return what the conversion needs, by the model's shape or else by the size of the checkpoint."""
-    shape, saved = known_shape(spec), context.status.checkpoint
-    if shape is not None:
-        return conversion_bytes(shape, spec.devices)
-    if saved is None or not saved.bytes:
-        return None
-    return min(conversion_bytes_of_checkpoint(saved.bytes), MEMORY_MAX)
 
 
 def _refused(context: Context, entry: ExportedStep, why: str, *, final: bool) -> Plan:

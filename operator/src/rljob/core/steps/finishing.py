@@ -16,7 +16,7 @@ from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
 from rljob.core.step import step
-from rljob.core.transitions import exports
+from rljob.core.transitions import evaluations, exports
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import fail
 from rljob.core.watched import Watched
@@ -73,8 +73,8 @@ def clean_up(context: Context) -> Plan | None:
         return Plan(requeue_after_seconds=wait) if wait > 0 else Plan(effects=tuple(map(delete_cluster, living)))
     if context.cleanup.job_after_seconds is None:
         return Plan()
-    if exports.under_way(context.status) is not None:
-        # It would be deleted with the job; its own time limit bounds the wait.
+    if exports.under_way(context.status) is not None or evaluations.under_way(context.status) is not None:
+        # It would be deleted with the job; its own time limits bound the wait.
         return Plan()
     wait = _seconds_left(context, context.cleanup.job_after_seconds)
     return Plan(requeue_after_seconds=wait) if wait > 0 else Plan(effects=(_delete_job(context),))
@@ -107,7 +107,11 @@ def _delete_job(context: Context) -> DeleteObject:
 def give_up_refused(context: Context) -> Plan | None:
     """End a job with a child that can never be created: no retry can help."""
     final = (r for r in context.observed.refusals if r.cause is not RefusalCause.DENIED)
-    first = next((r for r in final if not exports.is_of_an_export(context.status, r)), None)
+    current = context.status
+    of_this_job = (
+        r for r in final if not exports.is_of_an_export(current, r) and not evaluations.is_of_an_evaluation(current, r)
+    )
+    first = next(of_this_job, None)
     if first is None:
         return None
     if first.cause is RefusalCause.INVALID:

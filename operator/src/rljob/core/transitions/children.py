@@ -24,6 +24,7 @@ REFUSED: Mapping[str, Reason] = {
     "Job": Reason.JOB_REFUSED,
     "PodGroup": Reason.POD_GROUP_REFUSED,
     "RayCluster": Reason.RAY_CLUSTER_REFUSED,
+    "RLJob": Reason.RLJOB_REFUSED,
 }
 """Why a job waits, by the kind of the child that was refused."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob.api.sources import Conversion, Download, DownloadSource, Initializer, InitializerType
+from rljob.api.sources import Conversion, ConversionFormat, Download, DownloadSource, Initializer, InitializerType
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
 from rljob.core.validation.lifecycle import persistence_violations
@@ -33,6 +33,8 @@ def _an_initializer_has_the_section_of_its_type(spec: RLJobSpec) -> Iterator[Vio
         if initializer.download is not None and SECTIONS[initializer.type] == "download":
             yield from _of_kind(initializer.download, initializer.type, f"{field}.download")
             yield from _of_source(initializer.download, f"{field}.download")
+        if initializer.conversion is not None and SECTIONS[initializer.type] == "conversion":
+            yield from _of_format(initializer.conversion, f"{field}.conversion")
 
 
 def _of_type(initializer: Initializer, field: str) -> Iterator[Violation]:
@@ -59,6 +61,14 @@ def _of_kind(download: Download, kind: InitializerType, field: str) -> Iterator[
     for name in OF_MODELS:
         if getattr(download, name) not in (None, []):
             yield Violation(f"{field}.{name}", f"is for type Model; the files of {download.dataset} are known")
+
+
+def _of_format(conversion: Conversion, field: str) -> Iterator[Violation]:
+    if conversion.format is ConversionFormat.CHECKPOINT:
+        if conversion.pods > 1:
+            yield Violation(f"{field}.pods", "is for format FP8ToBF16; one process merges a checkpoint, so remove it")
+    elif conversion.step is not None:
+        yield Violation(f"{field}.step", f"requires format Checkpoint, not {conversion.format}; set one of the two")
 
 
 def _of_source(download: Download, field: str) -> Iterator[Violation]:

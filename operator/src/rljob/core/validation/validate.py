@@ -29,6 +29,7 @@ from rljob.core.validation import (
     accelerator,
     device_variables,
     devices,
+    evaluating,
     exporting,
     hccl,
     images,
@@ -62,6 +63,7 @@ CHECKS: tuple[Check, ...] = (
     *secrets.CHECKS,
     *lifecycle.CHECKS,
     *exporting.CHECKS,
+    *evaluating.CHECKS,
     *topology.CHECKS,
 )
 WARNINGS: tuple[Check, ...] = (*accelerator.WARNINGS, *hccl.WARNINGS, *topology.WARNINGS)
@@ -170,11 +172,13 @@ def _checked(
         return Checked(None, found + problems, recipes, merged)
     if unknown := tuple(accelerator.class_violations(spec)):
         return Checked(None, found + unknown, recipes, merged)
-    found += (
-        *(violation for judge in (*CHECKS, *launcher.checks(spec)) for violation in judge(spec)),
-        *union_violations(spec, "spec"),
-        *key_violations(spec, "spec"),
-    )
+
+    def judged(each: RLJobSpec) -> Iterator[Violation]:
+        yield from (violation for judge in (*CHECKS, *launcher.checks(each)) for violation in judge(each))
+
+    found += (*judged(spec), *union_violations(spec, "spec"), *key_violations(spec, "spec"))
+    if not found:
+        found += tuple(evaluating.evaluation_violations(spec, accelerators, judged))
     return Checked(None if found else spec, found, recipes, merged, warnings_of(spec, launcher))
 
 

@@ -11,6 +11,7 @@ from rljob.cli.local.translate import POD_PATHS
 
 NO_POD_PATHS = {
     "export.to.path",
+    "evaluation.validation[]",
     "code.mountPath",
     *(
         f"{pod}.template.{containers}[].{field}"

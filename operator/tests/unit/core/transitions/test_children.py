@@ -39,6 +39,7 @@ def test_every_kind_of_child_has_its_reason() -> None:
         "Job": Reason.JOB_REFUSED,
         "PodGroup": Reason.POD_GROUP_REFUSED,
         "RayCluster": Reason.RAY_CLUSTER_REFUSED,
+        "RLJob": Reason.RLJOB_REFUSED,
     }
     assert all(str(reason) == f"{kind}Refused" for kind, reason in REFUSED.items())
 

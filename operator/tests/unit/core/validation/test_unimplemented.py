@@ -54,6 +54,7 @@ READ_BY_THE_OPERATOR = {
     "restart.rules[].action": "core.attempts.classify",
     "deadlines": "core.context.deadlines",
     "export": "core.steps.exporting",
+    "evaluation": "core.steps.evaluating",
     "cleanup.clusterAfterSeconds": "core.steps.finishing",
     "cleanup.jobAfterSeconds": "core.steps.finishing",
     "cleanup.keepOnFailure": "core.steps.finishing",
@@ -61,7 +62,6 @@ READ_BY_THE_OPERATOR = {
     "code.type": "core.validation.unions",
     "rollout.engine": "has one value",
     "launcher.type": "launchers.by_type",
-    "initializers[].conversion.format": "has one value",
     "trainer.offload.gradients": "launchers.verl.checks.limits",
 }
 """Fields whose effect is not visible in the rendering, and where it is."""
@@ -104,7 +104,7 @@ TEMPLATE = {
     "securityContext": {},
     "sharedMemory": "1Gi",
 }
-INITIALIZER = {
+INITIALIZER: dict[str, Json] = {
     "download": {"to": "/data/model", "claim": {"claimName": "models"}, "credentials": KEY},
     "conversion": {"from": "/data/fp8", "to": "/data/bf16"},
 }
@@ -173,6 +173,11 @@ VARIANTS: tuple[Json, ...] = (
     {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
     {"rollout": {"speculative": {"method": "Suffix", "history": "Enabled"}}},
     {"initializers": [{"name": "a", "type": kind, **INITIALIZER} for kind in ("Model", "Conversion")]},
+    {
+        "initializers": [
+            {"name": "a", "type": "Conversion", "conversion": INITIALIZER["conversion"] | {"format": "Checkpoint"}}
+        ]
+    },
     COMMAND,
 )  # fmt: skip
 """Specs in which further fields take effect, because some require others."""

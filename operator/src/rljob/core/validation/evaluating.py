@@ -1,0 +1,42 @@
+"""Evaluations of checkpoints: something is saved that can be evaluated, and the jobs that do so would be accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+from pydantic import ValidationError
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.violation import Check, Violation
+from rljob.render.accelerator_table import AcceleratorTable
+from rljob.render.evaluation import evaluation_document
+
+EVALUATION = "spec.evaluation"
+
+
+def _something_can_be_evaluated(spec: RLJobSpec) -> Iterator[Violation]:
+    if spec.evaluation is None:
+        return
+    if spec.trainer.mode == "Evaluate":
+        yield Violation(EVALUATION, "trainer.mode is Evaluate, which saves nothing to evaluate; remove it")
+    elif spec.checkpoint is None:
+        yield Violation(EVALUATION, "requires spec.checkpoint, whose steps are evaluated; set path and everySteps")
+
+
+def evaluation_violations(
+    spec: RLJobSpec, accelerators: AcceleratorTable, judge: Callable[[RLJobSpec], Iterator[Violation]]
+) -> Iterator[Violation]:
+    """Yield what is wrong with the jobs that evaluate checkpoints, of a spec without violations of its own."""
+    if spec.evaluation is None:
+        return
+    document = evaluation_document(spec, spec.evaluation, step=1)
+    try:
+        made = RLJobSpec.model_validate_json(json.dumps(document), strict=True, context=accelerators)
+    except ValidationError as error:
+        raise AssertionError("a valid job has an evaluation that cannot be read") from error
+    for found in judge(made):
+        yield Violation(EVALUATION, f"its jobs would be refused: {found.field}: {found.message}")
+
+
+CHECKS: tuple[Check, ...] = (_something_can_be_evaluated,)
