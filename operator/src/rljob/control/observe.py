@@ -85,7 +85,6 @@ class Observer:
             code = start(ask.get(required.code_name, namespace))
             code_copy = start(ask.get(required.code_copy_name, namespace))
             jobs = start(ask.jobs(required, namespace))
-            evaluation = start(ask.evaluation(required.evaluation_name, namespace))
             nodes = start(ask.node_list(required))
             allocations = start(ask.allocations(required, uid))
             pod_group_api = start(ask.pod_group_api(required))
@@ -107,7 +106,6 @@ class Observer:
             ended_heads=ended_heads,
             former_heads=former_heads,
             live_cluster=live_cluster.result(),
-            kuberay=self.store.kuberay,
             workload=workload_of(self.store, job, clusters, memory, now),
             pod_groups=pod_groups_of(self.store, job, memory, now),
             pod_group_api=pod_group_api.result(),
@@ -123,7 +121,7 @@ class Observer:
             initializer_events=await ask.initializer_events(required, jobs.result().initializers, seen_pods, now),
             initializer_log=await ask.initializer_log(required, seen_pods, namespace),
             export=jobs.result().export,
-            evaluation=evaluation.result(),
+            evaluation=jobs.result().evaluation,
             ray_job=ray_job,
             progress=progress,
             silence=memory.hear(now, progress, ray_job, asked=required.progress),
@@ -157,6 +155,7 @@ class Observer:
             snapshot=snapshot,
             recipes=self.store.recipes(job),
             siblings=self.store.siblings(job) if siblings else {},
+            kuberay=self.store.kuberay,
             unreadable=dict(unreadable_kinds(self.store)),
         )
 

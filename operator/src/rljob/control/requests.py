@@ -116,20 +116,21 @@ class Requests:
         return await seen(kind.resource, lambda: _or_none(self.cluster.get(kind, namespace, name)))
 
     async def jobs(self, required: Requirements, namespace: str) -> JobsSeen:
-        """Read the Jobs of initializers, without those that could not be read, and what there is of an export."""
+        """Read the Jobs of initializers, without those that could not be read, an export and an evaluation."""
 
         async def get(name: str) -> Manifest | Unseen | None:
             return await seen("job", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
 
         names = required.initializer_names
-        export, found = await asyncio.gather(
-            self._export(required.export_name, namespace), asyncio.gather(*map(get, names))
+        export, evaluation, found = await asyncio.gather(
+            self._export(required.export_name, namespace),
+            self._evaluation(required.evaluation_name, namespace),
+            asyncio.gather(*map(get, names)),
         )
         read = {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
-        return JobsSeen(read, export)
+        return JobsSeen(read, export, evaluation)
 
-    async def evaluation(self, name: str | None, namespace: str) -> Manifest | Unseen | None:
-        """Return the RLJob of an evaluation."""
+    async def _evaluation(self, name: str | None, namespace: str) -> Manifest | Unseen | None:
         known = None if name is None else self.store.job(Key(namespace, name))
         return await self.get(name, namespace, RLJOB) if known is None else known
 

@@ -129,10 +129,11 @@ class ExportSeen:
 
 @dataclass(frozen=True)
 class JobsSeen:
-    """What was read of the Kubernetes Jobs of an RLJob."""
+    """What was read of the Kubernetes Jobs of an RLJob, and of the RLJob that evaluates a checkpoint."""
 
     initializers: Mapping[str, Manifest | None] = field(default_factory=dict)
     export: ExportSeen = field(default_factory=ExportSeen)
+    evaluation: Manifest | Unseen | None = UNSEEN
 
 
 @dataclass(frozen=True)

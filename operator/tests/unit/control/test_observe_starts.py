@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from doubles.fake import fail_calls
 from machine import KEY, Machine, observe, start_with_head
 
+from rljob.api.v1alpha1 import API_VERSION
+from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
 from rljob.core.observed import UNSEEN, ExportSeen, Manifest
 from rljob.core.requirements import Pods, Requirements
@@ -80,3 +83,18 @@ async def test_the_events_of_an_initializer_are_read_while_it_has_no_pod(machine
     machine.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": pod})
     machine.wanted = Requirements(initializer_names=names, pods=pods, initializer_events=True)
     assert (await observe(machine)).initializer_events == ()
+
+
+async def test_the_job_of_an_evaluation_is_read_without_a_request_once_it_is_watched(machine: Machine) -> None:
+    await start_with_head(machine)
+    machine.wanted = Requirements(evaluation_name="sums-e20")
+    assert (await observe(machine)).evaluation is None
+    made = {"namespace": "team", "name": "sums-e20", "uid": "e20"}
+    machine.cluster.put({"apiVersion": API_VERSION, "kind": "RLJob", "metadata": made, "spec": {}})
+    found = (await observe(machine)).evaluation
+    assert isinstance(found, dict)
+    machine.reconciler.store.put(RLJOB, found)
+    machine.cluster.faults.append(fail_calls("get", RLJOB, Unavailable("away"), times=9))
+    assert (await observe(machine)).evaluation == found
+    machine.wanted = Requirements()
+    assert (await observe(machine)).evaluation is UNSEEN
