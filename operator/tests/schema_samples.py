@@ -13,7 +13,10 @@ from rljob.api.crd import build_rljob_crd
 
 Path = tuple[str, ...]
 """Names of fields; `[]` stands for the entries of a list."""
-TEXTS = ("sample", "sample: sample", "/sample", "7", "7Gi", "7.7.7", "https://sample.example/x", "7" * 40)
+TEXTS = (
+    *("sample", "sample: sample", "/sample", "7", "7Gi", "7.7.7", "https://sample.example/x", "7" * 40),
+    *("sample/sample", "7" * 64),
+)
 
 
 def spec_schema() -> Json:
