@@ -259,6 +259,20 @@ def test_a_killed_program_continues_in_another_process(mirror: Mirror, tmp_path:
     assert mirror.starts("config.json") == []
 
 
+def test_a_program_that_is_asked_to_end_does_so_at_once(mirror: Mirror, tmp_path: Path) -> None:
+    """As process 1 of a container, only by a handler of its own: then it exits, and is not ended by the signal."""
+    mirror.stuck_at = 8 * CHUNK
+    asked = process(request(mirror, tmp_path))
+    try:
+        wait_for(lambda: all(mirror.sent.get(name) == 8 * CHUNK for name in LARGE))
+        asked.send_signal(signal.SIGTERM)
+        told, _ = asked.communicate(timeout=10)
+    finally:
+        asked.kill()
+        mirror.released.set()
+    assert asked.returncode == 128 + signal.SIGTERM, told
+
+
 def test_two_programs_that_fill_a_folder_take_turns(
     mirror: Mirror, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

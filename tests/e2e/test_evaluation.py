@@ -50,7 +50,7 @@ def test_killed_evaluations_end_with_a_score_beside_the_run(alone: Kube) -> None
     assert first["step"] in (6, 9)
     ours = f"rljob.dev/job={first['name']}"
     conversion = wait_for("the conversion runs", running(alone, f"{ours},rljob.dev/initializer"), 240, every=0.2)
-    alone.delete("pod", conversion, wait=False)
+    alone.run("delete", "pod", conversion, "--grace-period=0", "--force")
     head = wait_for("the evaluation runs", running(alone, f"{ours},ray.io/node-type=head"), 600, every=1)
     alone.delete("pod", head, wait=False)
 

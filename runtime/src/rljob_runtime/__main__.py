@@ -18,10 +18,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 
 from rljob_runtime.contract import PodVariable, Port, StopMode, exporter_port, head_paths
+
+
+SIGNALLED = 128
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,6 +60,9 @@ def run_helper(options: argparse.Namespace) -> int:
         from rljob_runtime.export.command import export, termination_log
 
         return export(options.request, termination_log())
+    # The kernel ends process 1 of a container by no signal that it has no handler for: a deleted pod would work on
+    # until its grace period has passed. Both programs may be killed at any time, so nothing is left to be done.
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(SIGNALLED + number))
     if options.command == "initialize":
         from rljob_runtime.initializers.command import initialize
 

@@ -210,7 +210,8 @@ class Executor:
             made = await self._adopt(job, manifest)
         except errors.Invalid as error:
             self._refuse(job, Refusal(kind.kind, metadata["name"], str(error), RefusalCause.INVALID))
-        if kind in _WATCHED_KINDS:
+        # What is learned of an object wakes no job: the watch delivers the evaluation that is to begin.
+        if kind in _WATCHED_KINDS and kind is not RLJOB:
             self.store.learn(kind, made)
         if kind is CONFIG_MAP:
             self.memories.of(job).add_config_map(made)

@@ -22,6 +22,7 @@ from rljob.cluster.errors import (
 from rljob.cluster.kinds import CONFIG_MAP, EVENT, POD, RAY_CLUSTER, RLJOB, SECRET
 from rljob.cluster.token import TokenKey
 from rljob.control.execute import DeniedError, StaleError
+from rljob.control.store import Key
 from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
 from rljob.core.plan import (
     CreateObject,
@@ -118,6 +119,19 @@ async def test_a_created_cluster_is_in_the_store_before_any_event(machine: Machi
     machine.cluster.hold_events()
     assert await carry_out(machine, seen, CreateObject(cluster_of(seen.job)))
     assert len(machine.reconciler.store.children(RAY_CLUSTER, KEY)) == 1
+
+
+async def test_an_evaluation_that_was_created_is_reconciled_by_its_watch_event(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.cluster.hold_events()
+    metadata = {**owned(seen.job), "name": "sums-e20"}
+    child = {"apiVersion": RLJOB.api_version, "kind": "RLJob", "metadata": metadata, "spec": {}}
+    assert await carry_out(machine, seen, CreateObject(child))
+    store, key = machine.reconciler.store, Key("team", "sums-e20")
+    assert store.job(key) is None
+    made = machine.cluster.find(RLJOB, *key)
+    assert made is not None
+    assert store.put(RLJOB, made), "the event of the watch is news"
 
 
 async def test_a_creation_whose_answer_was_lost_is_adopted(machine: Machine) -> None:
