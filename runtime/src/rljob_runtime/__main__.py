@@ -24,7 +24,6 @@ from pathlib import Path
 
 from rljob_runtime.contract import PodVariable, Port, StopMode, exporter_port, head_paths
 
-
 SIGNALLED = 128
 
 
