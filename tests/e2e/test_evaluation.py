@@ -42,7 +42,6 @@ def test_killed_evaluations_end_with_a_score_beside_the_run(alone: Kube) -> None
         "trainer__steps": 9,
         "checkpoint": {"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 3, "keep": 1},
         "evaluation": {"every": 2, "devicesPerNode": 1},
-        "cleanup": {"jobAfterSeconds": 30},
     }
     alone.apply(quickstart.variant(NAME, **fields))
     (first,) = wait_for("an evaluation", lambda: evaluations(alone) or None, 900, every=1)
@@ -69,5 +68,6 @@ def test_killed_evaluations_end_with_a_score_beside_the_run(alone: Kube) -> None
     wait_for("the last checkpoint is evaluated", last_scored, 900, every=1)
     status = (alone.get("rljob", NAME) or {})["status"]
     assert (status["restarts"], len(status["attempts"])) == (0, 1)
+    alone.run("patch", "rljob", NAME, "--type=merge", "-p", '{"spec": {"cleanup": {"jobAfterSeconds": 1}}}')
     wait_for("cleanup.jobAfterSeconds has passed", lambda: alone.get("rljob", NAME) is None, 120)
     wait_for("the evaluations are gone", lambda: alone.find("rljobs", f"rljob.dev/job={NAME}") == [], 120)
