@@ -40,7 +40,7 @@ def running(kube: Kube, selector: str) -> Callable[[], str | None]:
 def test_killed_evaluations_end_with_a_score_beside_the_run(alone: Kube) -> None:
     fields: dict[str, Any] = {
         "trainer__steps": 9,
-        "checkpoint": {"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 3, "keep": 1},
+        "checkpoint": {"path": f"{quickstart.MOUNT}/checkpoints/{NAME}", "everySteps": 3, "keep": 3},
         "evaluation": {"every": 2, "devicesPerNode": 1},
     }
     alone.apply(quickstart.variant(NAME, **fields))

@@ -61,7 +61,7 @@ class Seen:
 
     def workers(self, shape: Shape) -> list[Manifest]:
         """Return the worker pods of a job."""
-        return [pod for pod in self.pods[shape.name] if pod["metadata"]["labels"][labels.RAY_NODE_TYPE] == "worker"]
+        return [pod for pod in self.pods[shape.name] if pod["metadata"]["labels"].get(labels.RAY_NODE_TYPE) == "worker"]
 
     def node_of(self, pod: Manifest) -> Manifest:
         """Return the node that a pod is bound to."""
@@ -172,7 +172,10 @@ async def test_no_node_holds_two_workers_and_heads_leave_them_alone(seen: Seen) 
     held = Counter(pod["spec"]["nodeName"] for shape in SHAPES for pod in seen.workers(shape))
     assert set(held.values()) == {1}
     heads = [
-        pod for pods in seen.pods.values() for pod in pods if pod["metadata"]["labels"][labels.RAY_NODE_TYPE] == "head"
+        pod
+        for pods in seen.pods.values()
+        for pod in pods
+        if pod["metadata"]["labels"].get(labels.RAY_NODE_TYPE) == "head"
     ]
     assert len(heads) == len(SHAPES)
     assert {seen.node_of(pod)["metadata"]["labels"][HARDWARE] for pod in heads} == {PLAIN.name}
