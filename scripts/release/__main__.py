@@ -88,6 +88,14 @@ def chart_commands(release: Release) -> Iterator[list[str]]:
     yield ["helm", "package", str(staged), *version, "--destination", str(DIST)]
     package = DIST / f"rljob-operator-{release.version}.tgz"
     yield ["helm", "push", str(package), f"oci://{release.registry}/charts"]
+    yield [
+        sys.executable,
+        "-m",
+        "scripts.release.manifest",
+        release.registry,
+        release.version,
+        str(DIST / "install.yaml"),
+    ]
 
 
 def parse(words: Sequence[str] | None) -> tuple[Release, bool]:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from scripts.release import __main__ as release
-from scripts.release import chart, mirror
+from scripts.release import chart, manifest, mirror
 from scripts.release.images import OWN, images_text, read_names
 from tests.chart.helm import NAMESPACE, ROOT, helm, pick, render
 from tests.cluster import programs
@@ -48,6 +48,39 @@ def test_kustomize_builds_them_with_the_image_of_a_site(tmp_path: Path) -> None:
     pod = pick(found, "Deployment")["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"{REGISTRY}/operator:{VERSION}"
     assert {manifest["metadata"].get("namespace", NAMESPACE) for manifest in found} <= {NAMESPACE, "kube-system"}
+
+
+def test_one_file_has_everything_that_an_installation_applies() -> None:
+    found = list(yaml.safe_load_all(manifest.INSTALL.read_text()))
+    crds = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))]
+    operator = list(yaml.safe_load_all(PLAIN.read_text()))
+    # What refers to the namespace and to the CRDs comes after them.
+    assert [each["kind"] for each in found[:4]] == ["Namespace"] + ["CustomResourceDefinition"] * 3
+    assert sorted(found[1:4], key=lambda crd: crd["metadata"]["name"]) == sorted(
+        crds, key=lambda crd: crd["metadata"]["name"]
+    )
+    for applied, rendered in zip(found[4:], operator, strict=True):
+        of_helm = {"app.kubernetes.io/managed-by", "helm.sh/chart"}
+        metadata = [rendered["metadata"]]
+        if rendered["kind"] == "Deployment":
+            metadata.append(rendered["spec"]["template"]["metadata"])
+        for each in metadata:
+            each["labels"] = {key: value for key, value in each["labels"].items() if key not in of_helm}
+        assert applied == rendered
+    assert manifest.INSTALL.stat().st_size < 2**20
+
+
+def test_the_file_of_a_release_names_its_image() -> None:
+    text = manifest.released(manifest.INSTALL.read_text(), REGISTRY, VERSION)
+    found = list(yaml.safe_load_all(text))
+    pod = pick(found, "Deployment")["spec"]["template"]
+    assert pod["spec"]["containers"][0]["image"] == f"{REGISTRY}/operator:{VERSION}"
+    assert f"--runtime-image={REGISTRY}/operator:{VERSION}" in pod["spec"]["containers"][0]["args"]
+    assert pod["metadata"]["labels"]["app.kubernetes.io/version"] == VERSION
+    # The policies allow this image where images are limited.
+    assert "rljob.local/operator" not in text
+    with pytest.raises(ValueError, match="run `make generate`"):
+        manifest.released("kind: Namespace\n", REGISTRY, VERSION)
 
 
 def test_one_value_moves_every_image_to_another_registry() -> None:
