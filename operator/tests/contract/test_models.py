@@ -47,7 +47,10 @@ def both() -> Iterator[Site]:
 def test_whoever_may_only_write_jobs_writes_jobs(only: Site, user: str) -> None:
     good = {key: rljob(small_spec(change)) for key, change in GOOD.items()}
     answers = only.refused(OPEN, user, good)
-    secrets = {"a secret from a Secret", "secrets as variables", "a container with all that it may have"}
+    secrets = {
+        *("a secret from a Secret", "secrets as variables", "a container with all that it may have"),
+        "exports to a hub",
+    }
     assert set(answers) == {"tolerations", "checkpoints of another job"} | secrets
     assert all("may not get in namespace" in answers[key] for key in secrets)
     assert "tolerations of every taint" in answers["tolerations"]
