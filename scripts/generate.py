@@ -19,7 +19,7 @@ import yaml
 
 from rljob.api.crd import build_crds
 from rljob.render.accelerators import built_in_document
-from scripts import chart_pages
+from scripts import artifact_hub, chart_pages
 from scripts.accelerators_reference import accelerators_page
 from scripts.ascend_image import ascend_image_page
 from scripts.client_reference import client_page
@@ -83,6 +83,7 @@ def generated_files() -> dict[Path, str]:
     single = {QUICKSTART: quickstart_text(), CONFORMANCE: copied, PINS: pins_text(), ACCELERATORS: accelerators_text()}
     single |= {chart_pages.README: chart_pages.readme_text(), chart_pages.SCHEMA: chart_pages.schema_text()}
     single[IMAGES] = images_text()
+    single[artifact_hub.CHART] = artifact_hub.chart_text()
     crds = crd_files()
     single[INSTALL] = install_text([text for path, text in crds.items() if path.parent == CRDS])
     single[SCRAPE_CONFIG] = scrape_config_text(SCRAPE_CONFIG.read_text())
