@@ -1,4 +1,4 @@
-"""The Python packages that the builds of the images install, as commands of pip that download them without installing.
+"""The Python packages that the builds of the images install, as commands that download them without installing.
 
 Each lock is downloaded for every platform that its images are built for, whatever machine runs the command. pip
 compares each file with the hashes of the lock, when it downloads and when a build installs.
@@ -6,6 +6,7 @@ compares each file with the hashes of the lock, when it downloads and when a bui
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from scripts.release.images import MACHINES, OWN
@@ -15,7 +16,7 @@ PYTHON = "3.11"
 GLIBC = range(17, 36)
 """Minor versions of glibc whose wheels the base images can load: 2.35 is that of Ubuntu 22.04."""
 SDISTS = ("runtime-ascend-vllm", "suffix")
-"""Locks whose packages the builds compile. pip installs what their setup.py wants, to read their names."""
+"""Locks whose packages the builds compile from their source archives."""
 
 
 def platforms(machine: str) -> list[str]:
@@ -31,11 +32,11 @@ def commands(folder: Path) -> dict[str, list[str]]:
         for lock in (*image.tools, *image.locks):
             named = next((machine for machine in MACHINES.values() if lock.endswith(machine)), "")
             for machine in [named] if named else [MACHINES[platform] for platform in image.platforms]:
-                file = ["-r", f"requirements/{lock}.txt", "--dest", str(folder)]
-                pip = ["pip", "download", "--no-deps", "--require-hashes"]
+                file = f"requirements/{lock}.txt"
                 if lock in SDISTS:
-                    found[lock] = [*pip, "--no-binary", ":all:", *file]
+                    found[lock] = [sys.executable, "-m", "scripts.release.sdist", file, str(folder)]
                 else:
                     wanted = ["--prefer-binary", "--python-version", PYTHON, *platforms(machine)]
-                    found[f"{lock} for {machine}"] = [*pip, *wanted, *file]
+                    pip = ["pip", "download", "--no-deps", "--require-hashes", *wanted]
+                    found[f"{lock} for {machine}"] = [*pip, "-r", file, "--dest", str(folder)]
     return found
