@@ -1,4 +1,4 @@
-"""Build the wheels of both distributions into dist/, with the locked hatchling and without network access.
+"""Build the wheels of both distributions into dist/ or a folder, with the locked hatchling and without network access.
 
 `make wheels` runs it. The image installs the runtime's wheel, and a user's laptop the operator's.
 """
@@ -29,11 +29,11 @@ def build(target: Path, distributions: Sequence[str] = DISTRIBUTIONS) -> list[Pa
     return built
 
 
-def main() -> None:
-    """Build into dist/."""
-    for path in build(ROOT / "dist"):
-        print(f"{path.relative_to(ROOT)}  {path.stat().st_size // 1024} kB")
+def main(words: Sequence[str] = ()) -> None:
+    """Build into the folder that is named, by default dist/."""
+    for path in build(ROOT / (words[0] if words else "dist")):
+        print(f"{path.name}  {path.stat().st_size // 1024} kB")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,34 +1,64 @@
 """Stage the chart of a release: `python -m scripts.release.chart REGISTRY VERSION FOLDER`.
 
-It is the repository's chart with `image.registry` and `image.tag` of the release, and the list of its images.
+It is the repository's chart with `image.registry` and `image.tag` of the release, the list of its images, and what
+Artifact Hub shows of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.release.images import ROOT, images_text
+from scripts.artifact_hub import MARK, SignKey, release_annotations
+from scripts.release.images import LOCAL_REGISTRY, OWN, ROOT, images_text, own_name
 
 CHART = ROOT / "charts/rljob-operator"
 
 
-def stage(registry: str, version: str, folder: Path) -> None:
-    """Write the chart into a folder, which is replaced."""
+def stage(registry: str, version: str, folder: Path, key: SignKey | None = None, source: str = "") -> None:
+    """Write the chart into a folder, which is replaced. Raise ValueError if the chart has no place for a setting."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(CHART, folder)
     values = folder / "values.yaml"
     text, found = values.read_text(), 0
-    for key, value in (("registry", registry), ("tag", f'"{version}"')):
-        text, count = re.subn(rf"(?m)^(  {key}: ).*$", rf"\g<1>{value}", text, count=1)
+    for name, value in (("registry", registry), ("tag", f'"{version}"')):
+        text, count = re.subn(rf"(?m)^(  {name}: ).*$", rf"\g<1>{value}", text, count=1)
         found += count
     if found != 2:
         raise ValueError(f"{CHART}/values.yaml has no image.registry or image.tag")
     values.write_text(text)
     (folder / "images.txt").write_text(images_text(registry, version))
+    described = folder / "Chart.yaml"
+    described.write_text(chart_text(described.read_text(), registry, version, key, source))
+
+
+def chart_text(text: str, registry: str, version: str, key: SignKey | None, source: str) -> str:
+    """Return Chart.yaml of a release. Its annotations are the last field."""
+    if MARK not in text:
+        raise ValueError(f"{CHART}/Chart.yaml lacks the line: {MARK.strip()}; run `make generate`")
+    for image in OWN:
+        # The examples name images.
+        text = text.replace(own_name(image, LOCAL_REGISTRY, ""), own_name(image, registry, version))
+    if source:
+        text = text.replace("annotations:\n", f"home: {source}\nsources: [{source}]\nannotations:\n", 1)
+    return text + release_annotations(registry, version, key)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Stage the chart that the command line describes."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.release.chart", description=__doc__)
+    parser.add_argument("registry", metavar="REGISTRY")
+    parser.add_argument("version", metavar="VERSION")
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    parser.add_argument("--sign-key", nargs=2, metavar=("FINGERPRINT", "URL"), help="public key of the signed package")
+    parser.add_argument("--source", default="", metavar="URL", help="where the source of the release is")
+    chosen = parser.parse_args(words)
+    key = SignKey(*chosen.sign_key) if chosen.sign_key else None
+    stage(chosen.registry, chosen.version, chosen.folder, key, chosen.source)
 
 
 if __name__ == "__main__":
-    stage(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main()

@@ -1,14 +1,20 @@
-"""The images of a release, and those of other projects that an installation pulls; deploy/images.txt lists them."""
+"""The images of a release, and those of other projects that an installation pulls; deploy/images.txt lists them.
+
+`python -m scripts.release.images REGISTRY VERSION FILE` writes the list of a release.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL_REGISTRY = "rljob.local"
 """Where `make images` puts images (image.registry of the chart)."""
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+"""Platform -> what locks that are for one platform end with."""
 BOTH = ("linux/amd64", "linux/arm64")
 ASCEND = ("linux/arm64", "linux/amd64")
 
@@ -21,6 +27,10 @@ class OwnImage:
     """Repository and, for the runtime, tag; the operator's tag is the release's version."""
     dockerfile: str
     purpose: str
+    locks: tuple[str, ...]
+    """Locks in requirements/ whose packages the image contains."""
+    tools: tuple[str, ...]
+    """Locks that only its build installs."""
     platforms: tuple[str, ...] = BOTH
     arguments: tuple[tuple[str, str], ...] = ()
     """Build arguments that do not depend on the site."""
@@ -28,14 +38,30 @@ class OwnImage:
     """Build arguments that the site states."""
 
 
+ASCEND_LOCKS = ("runtime-ascend-aarch64", "runtime-ascend-x86_64", "runtime-ascend-vllm", "suffix")
 ASCEND_ARGUMENTS = ("BASE_IMAGE", "TRITON_ASCEND_WHEEL", "TRITON_ASCEND_SHA256")
 OWN = (
-    OwnImage("operator", "images/operator/Dockerfile", "operator; its runtime is injected into images without one"),
-    OwnImage("runtime:cpu", "images/runtime/Dockerfile", "jobs of class cpu", ("linux/amd64",)),
+    OwnImage(
+        "operator",
+        "images/operator/Dockerfile",
+        "operator; its runtime is injected into images without one",
+        ("operator", "runtime-code", "runtime-verl"),
+        ("build",),
+    ),
+    OwnImage(
+        "runtime:cpu",
+        "images/runtime/Dockerfile",
+        "jobs of class cpu",
+        ("runtime-cpu", "suffix"),
+        ("uv",),
+        ("linux/amd64",),
+    ),
     OwnImage(
         "runtime:a2",
         "images/runtime/ascend/Dockerfile",
         "jobs on Atlas A2",
+        ASCEND_LOCKS,
+        ("uv",),
         ASCEND,
         (("SOC_VERSION", "ascend910b1"), ("CANN_VERSION", "9.1.0")),
         ASCEND_ARGUMENTS,
@@ -44,6 +70,8 @@ OWN = (
         "runtime:a3",
         "images/runtime/ascend/Dockerfile",
         "jobs on Atlas A3",
+        ASCEND_LOCKS,
+        ("uv",),
         ASCEND,
         (("SOC_VERSION", "ascend910_9391"), ("CANN_VERSION", "9.1.0")),
         ASCEND_ARGUMENTS,
@@ -62,6 +90,20 @@ def own_name(image: OwnImage, registry: str, version: str) -> str:
     local = registry == LOCAL_REGISTRY
     whole = (tag or "dev") if local else f"{version}-{tag}" if tag else version
     return f"{registry}/{repository}:{whole}"
+
+
+def bills(image: OwnImage) -> dict[str, tuple[str, ...]]:
+    """Return the bills of materials of an image with their locks: one, or one per platform if its locks differ."""
+    name = image.name.replace(":", "-")
+    machines = [MACHINES[platform] for platform in image.platforms]
+    differing = [machine for machine in machines if any(lock.endswith(machine) for lock in image.locks)]
+    if not differing:
+        return {name: image.locks}
+    found = {}
+    for machine in differing:
+        others = tuple(other for other in machines if other != machine)
+        found[f"{name}-{machine}"] = tuple(lock for lock in image.locks if not lock.endswith(others))
+    return found
 
 
 def upstream_images() -> list[tuple[str, str]]:
@@ -87,3 +129,7 @@ def images_text(registry: str = LOCAL_REGISTRY, version: str = "") -> str:
 def read_names(text: str) -> list[str]:
     """Return the names in such a list."""
     return [name for line in text.splitlines() if (name := line.partition("#")[0].strip())]
+
+
+if __name__ == "__main__":
+    Path(sys.argv[3]).write_text(images_text(sys.argv[1], sys.argv[2]))

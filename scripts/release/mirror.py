@@ -1,7 +1,8 @@
-"""Copy all images of an installation into a registry of your own: `python -m scripts.release.mirror --to REGISTRY`.
+"""Copy what an installation without access to the internet needs: `python -m scripts.release.mirror --to REGISTRY`.
 
-It prints the commands; `--run` runs them, each with a deadline, and continues with the next image if one fails. Images
-keep their repository and tag below the registry, so that the chart finds them by `image.registry`.
+Images go into a registry of your own, the packages of the images' builds and the models and data sets of the built-in
+recipes into a folder. It prints the commands; `--run` runs them, each with a deadline, and continues with the next one
+if one fails. Images keep their repository and tag below the registry, so that the chart finds them by `image.registry`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,34 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from rljob_runtime.contract.downloads import Hub
+from scripts.release import models, packages
 from scripts.release.images import ROOT, read_names
 
 LIST = ROOT / "deploy/images.txt"
-COPY_SECONDS = 3600
+COPY_SECONDS = 12 * 3600
+"""Of one command. The largest is a model of some hundred gigabytes."""
 TOOLS = {
     "skopeo": ("skopeo", "copy", "--all", "docker://{source}", "docker://{target}"),
     "crane": ("crane", "copy", "{source}", "{target}"),
     "oras": ("oras", "copy", "--recursive", "{source}", "{target}"),
 }
 """Tool -> its command that copies an image with all its platforms."""
+PARTS = ("images", "packages", "models")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Commands that belong together."""
+
+    title: str
+    commands: dict[str, list[str]]
+    """What a command copies -> the command."""
+    use: str
+    """How the copies are used."""
 
 
 def target_of(name: str, registry: str) -> str:
@@ -30,34 +47,69 @@ def target_of(name: str, registry: str) -> str:
     return f"{registry.rstrip('/')}/{name.partition('/')[2]}"
 
 
-def commands(names: Sequence[str], registry: str, tool: str) -> list[list[str]]:
+def commands(names: Sequence[str], registry: str, tool: str) -> dict[str, list[str]]:
     """Return one command for each image."""
-    return [[word.format(source=name, target=target_of(name, registry)) for word in TOOLS[tool]] for name in names]
+    return {
+        name: [word.format(source=name, target=target_of(name, registry)) for word in TOOLS[tool]] for name in names
+    }
+
+
+def parts(names: Sequence[str], chosen: argparse.Namespace) -> dict[str, Part]:
+    """Return everything that can be copied."""
+    operator = next((target_of(name, chosen.to) for name in names if "/operator:" in name), "")
+    registry = operator.rpartition("/operator:")[0]
+    found = chosen.folder / "packages"
+    return {
+        "images": Part(
+            "images", commands(names, chosen.to, chosen.tool), f"helm install: --set image.registry={registry}"
+        ),
+        "packages": Part(
+            "Python packages, only to build images",
+            packages.commands(found),
+            f"serve {found} as an index, as pypi-server does, and build with PIP_INDEX_URL and UV_INDEX_URL set",
+        ),
+        "models": Part(
+            "models and data sets of the built-in recipes",
+            models.commands(chosen.folder, Hub(chosen.hub)),
+            "copy them to a volume of the jobs; download: {source: Path, path: FOLDER ON THE VOLUME, to: ...}",
+        ),
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m scripts.release.mirror", description=__doc__)
+    made.add_argument("--to", required=True, metavar="REGISTRY", help="registry, or a folder of it, for images")
+    made.add_argument("--images", type=Path, default=LIST, metavar="FILE", help="list of images; default: %(default)s")
+    made.add_argument("--tool", choices=TOOLS, default="skopeo", help="copies images; default: %(default)s")
+    made.add_argument("--folder", type=Path, default=Path("mirror"), help="for everything else; default: %(default)s")
+    hubs = [hub.value for hub in Hub]
+    made.add_argument("--hub", choices=hubs, default=hubs[0], help="of models and data sets; default: %(default)s")
+    made.add_argument("--only", choices=PARTS, action="append", help="part to copy; default: all; repeatable")
+    made.add_argument("--run", action="store_true", help="copy instead of printing the commands")
+    return made
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Print or run the commands; 1 if one failed, 2 if they cannot be made."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.release.mirror", description=__doc__)
-    parser.add_argument("--to", required=True, metavar="REGISTRY", help="registry, or a folder of it")
-    parser.add_argument(
-        "--images", type=Path, default=LIST, metavar="FILE", help="list of images; default: %(default)s"
-    )
-    parser.add_argument("--tool", choices=TOOLS, default="skopeo", help="default: %(default)s")
-    parser.add_argument("--run", action="store_true", help="copy instead of printing the commands")
-    chosen = parser.parse_args(words)
+    reader = parser()
+    chosen = reader.parse_args(words)
     try:
         names = read_names(chosen.images.read_text())
     except OSError as error:
-        parser.error(f"--images {chosen.images}: {error.strerror}")
+        reader.error(f"--images {chosen.images}: {error.strerror}")
     if not names:
-        parser.error(f"--images {chosen.images}: no images; each line is one name")
+        reader.error(f"--images {chosen.images}: no images; each line is one name")
     failed = []
-    for name, command in zip(names, commands(names, chosen.to, chosen.tool), strict=True):
-        print(shlex.join(command), flush=True)
-        if chosen.run and not copied(command):
-            failed.append(name)
-    operator = next((target_of(name, chosen.to) for name in names if "/operator:" in name), "")
-    print(f"# helm install: --set image.registry={operator.rpartition('/operator:')[0]}", flush=True)
+    for name, part in parts(names, chosen).items():
+        if name not in (chosen.only or PARTS):
+            continue
+        print(f"# {part.title}", flush=True)
+        for what, command in part.commands.items():
+            print(shlex.join(command), flush=True)
+            if chosen.run and not copied(command):
+                failed.append(what)
+        print(f"# {part.use}", flush=True)
     if failed:
         print(f"not copied: {', '.join(failed)}; the same command copies them again", file=sys.stderr)
     return 1 if failed else 0
@@ -68,7 +120,7 @@ def copied(command: Sequence[str]) -> bool:
     try:
         return subprocess.run(command, check=False, timeout=COPY_SECONDS).returncode == 0
     except FileNotFoundError:
-        print(f"{command[0]} is not installed; install it, or choose another by --tool", file=sys.stderr)
+        print(f"{command[0]} is not installed; install it, or choose another by --tool or --hub", file=sys.stderr)
     except subprocess.TimeoutExpired:
         print(f"{command[-1]}: not copied within {COPY_SECONDS} s", file=sys.stderr)
     return False

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scripts.release.manifest import INSTALL
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, Answer, helm, render
 from tests.cluster import programs
 from tests.cluster.paths import REPOSITORY
@@ -68,15 +69,22 @@ def a_cluster_that_cannot_start(kube: Kube) -> Manifest:
     return wait_for("a RayCluster", lambda: next(iter(jobs.find("rayclusters")), None), 60)
 
 
-@pytest.mark.parametrize("profile", ["default", "namespaced"])
-def test_the_api_server_accepts_every_rendered_object(kube: Kube, profile: str) -> None:
+@pytest.mark.parametrize("profile", ["default", "namespaced", "install.yaml"])
+def test_the_api_server_accepts_every_object(kube: Kube, profile: str) -> None:
     # Objects of these namespaces require them to exist; the dry run creates nothing.
-    words = [] if profile == "default" else ["--set", f"operator.watchNamespace={NAMESPACE}"]
     kube.run("apply", "-f", "-", text=f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}")
-    text = yaml.safe_dump_all(render(*words))
-    kube.run(
-        "apply", "--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict", "-f", "-", text=text
-    )
+    words = [] if profile == "default" else ["--set", f"operator.watchNamespace={NAMESPACE}"]
+    text = INSTALL.read_text() if profile == "install.yaml" else yaml.safe_dump_all(render(*words))
+    said = dry_run(kube, text)
+    assert len(said) == len([document for document in yaml.safe_load_all(text) if document])
+    with pytest.raises(AssertionError, match=r"spec\.replica\b"):
+        dry_run(kube, text.replace("  replicas: 1\n", "  replica: 1\n"))
+
+
+def dry_run(kube: Kube, text: str) -> list[str]:
+    """Ask the API server whether it accepts the objects; return a line for each."""
+    words = ("apply", "--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict", "-f", "-")
+    return kube.run(*words, text=text).splitlines()
 
 
 def test_the_operator_becomes_ready_and_unprivileged(release: Kube) -> None:

@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -12,6 +14,30 @@ import (
 )
 
 const controlDeadline = 5 * time.Second
+
+// ask sends one command to a running plug-in and prints its answer.
+func ask(path string, words []string) error {
+	connection, err := net.DialTimeout("unix", path, controlDeadline)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	if err := connection.SetDeadline(time.Now().Add(controlDeadline)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(connection, strings.Join(words, " ")); err != nil {
+		return err
+	}
+	said, err := io.ReadAll(connection)
+	if err != nil {
+		return err
+	}
+	if failed, found := strings.CutPrefix(string(said), "error: "); found {
+		return errors.New(strings.TrimSpace(failed))
+	}
+	fmt.Print(string(said))
+	return nil
+}
 
 func listenControl(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {

@@ -1,0 +1,258 @@
+"""The commands of a release, carried out with programs that record what they are asked, and those of a mirror."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.release import __main__ as release
+from scripts.release import chart, mirror
+from scripts.release.images import MACHINES, OWN, bills, images_text, read_names
+from tests.chart.helm import NAMESPACE, ROOT, binary, helm
+
+REGISTRY, VERSION = "registry.example.com/rl", "9.8.7"
+SITE = [
+    *("--build-arg", "BASE_IMAGE=docker.io/library/python@sha256:1"),
+    *("--build-arg", "TRITON_ASCEND_WHEEL=triton.whl", "--build-arg", "TRITON_ASCEND_SHA256=2"),
+]
+WORDS = ["--registry", REGISTRY, "--version", VERSION]
+
+
+def test_a_release_names_its_own_images(tmp_path: Path) -> None:
+    chart.stage(REGISTRY, VERSION, tmp_path / "chart")
+    answer = helm("template", "rljob-operator", tmp_path / "chart", "--namespace", NAMESPACE)
+    assert answer.code == 0, answer.stderr
+    assert f'image: "{REGISTRY}/operator:{VERSION}"' in answer.stdout
+    assert f"{REGISTRY}/operator:{VERSION}" in read_names((tmp_path / "chart/images.txt").read_text())
+    packaged = helm("package", tmp_path / "chart", "--version", VERSION, "--destination", tmp_path)
+    assert packaged.code == 0, packaged.stderr
+    assert (tmp_path / f"rljob-operator-{VERSION}.tgz").exists()
+
+
+def test_a_dry_run_of_a_release_prints_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = _printed(capsys, [*WORDS, *SITE, "--sign", "cosign.key"])
+    programs_used = {line.split()[0].rpartition("/")[2] for line in lines}
+    assert {name for name in programs_used if "python" not in name} == {"mkdir", "buildah", "sh", "helm", "cosign"}
+    builds = [line.split() for line in lines if line.startswith("buildah build")]
+    assert len(builds) == len(OWN)
+    for words, image in zip(builds, OWN, strict=True):
+        dockerfile = ROOT / words[words.index("-f") + 1]
+        declared = {
+            line.split()[1].partition("=")[0] for line in dockerfile.read_text().splitlines() if line[:4] == "ARG "
+        }
+        given = {
+            word.partition("=")[0] for word, before in zip(words[1:], words, strict=False) if before == "--build-arg"
+        }
+        assert given <= declared, image.name
+        assert set(image.required) <= given
+    for line in lines:
+        if line.startswith("sh -c"):
+            script = shlex.split(line)[2]
+            assert subprocess.run(["sh", "-n", "-c", script], check=False, timeout=10).returncode == 0, script
+    assert not any("cosign" in line for line in _printed(capsys, [*WORDS, *SITE]))
+
+
+def _printed(capsys: pytest.CaptureFixture[str], words: list[str]) -> list[str]:
+    """Return what a dry run prints; it must write nothing."""
+    dist = ROOT / "dist"
+    before = (sorted(ROOT.iterdir()), sorted(dist.rglob("*")) if dist.exists() else None)
+    assert release.main(words) == 0
+    assert (sorted(ROOT.iterdir()), sorted(dist.rglob("*")) if dist.exists() else None) == before
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_bills_of_materials_have_every_lock_of_an_image() -> None:
+    for image in OWN:
+        named = set(re.findall(r"requirements/([\w-]+)\.txt", (ROOT / image.dockerfile).read_text()))
+        assert named == {*image.locks, *image.tools}, image.name
+        assert {lock for locks in bills(image).values() for lock in locks} == set(image.locks)
+        for name, locks in bills(image).items():
+            assert len({lock for lock in locks if lock.endswith(tuple(MACHINES.values()))}) <= 1, name
+
+
+RECORDER = """#!/bin/sh
+echo "$(basename "$0") $*" >> "{log}"
+case "$(basename "$0") $*" in
+    "uvx "*) for word; do last="$word"; done; cat > "$last" ;;
+    "buildah manifest push "*) echo "sha256:{image}" > "$5" ;;
+    "helm push "*$FAILS) echo "Pushed: ${{3#oci://}}" >&2; echo "Digest: sha256:{chart}" >&2 ;;
+    "helm push "*) echo "Error: denied" >&2; exit 1 ;;
+    "helm "*) exec {helm} "$@" ;;
+esac
+"""
+"""With FAILS, a push of the chart fails."""
+IMAGE_DIGEST, CHART_DIGEST = "1" * 64, "2" * 64
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put programs on PATH that record their words; helm packages and verifies as it is. Return the record."""
+    folder, log = tmp_path / "programs", tmp_path / "record"
+    folder.mkdir()
+    text = RECORDER.format(log=log, image=IMAGE_DIGEST, chart=CHART_DIGEST, helm=binary())
+    for name in ("uvx", "buildah", "cosign", "helm"):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return log
+
+
+def _output(*words: str | Path) -> bytes:
+    return subprocess.run(words, check=True, capture_output=True, timeout=60).stdout
+
+
+@pytest.fixture
+def keyring(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder with an OpenPGP key in the keyrings secret.gpg and public.gpg, and its passphrase in a file."""
+    home = tmp_path / "gnupg"
+    home.mkdir(mode=0o700)
+    gpg = ("gpg", "--homedir", home, "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "secret")
+    _output(*gpg, "--quick-generate-key", "releases@example.com", "rsa2048", "sign", "never")
+    (tmp_path / "secret.gpg").write_bytes(_output(*gpg, "--export-secret-keys"))
+    (tmp_path / "public.gpg").write_bytes(_output(*gpg, "--export"))
+    (tmp_path / "passphrase").write_text("secret")
+    yield tmp_path
+    # gpg starts an agent for this folder.
+    _output("gpgconf", "--homedir", home, "--kill", "gpg-agent")
+
+
+def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    key = ["--chart-key", "releases@example.com", "--keyring", str(keyring / "secret.gpg")]
+    words = [*WORDS, *SITE, "--sign", "cosign.key", *key, "--passphrase-file", str(keyring / "passphrase")]
+    shown = ["--public-key", "A" * 40, "https://example.com/key.asc"]
+    assert release.main([*words, *shown, "--dist", str(dist), "--run"]) == 0
+    lines = recorded.read_text().splitlines()
+    # Images are signed and attested by their digests, with each of their bills.
+    cosign = "cosign {} --yes --key cosign.key"
+    for image in OWN:
+        pushed = f"{REGISTRY}/{image.name.partition(':')[0]}@sha256:{IMAGE_DIGEST}"
+        assert f"{cosign.format('sign')} --recursive {pushed}" in lines
+        for bill, locks in bills(image).items():
+            predicate = f"--type cyclonedx --predicate {dist}/{bill}.cdx.json"
+            assert f"{cosign.format('attest')} {predicate} {pushed}" in lines
+            # Instead of a bill, the recorder writes what it should be made of.
+            text = "".join((ROOT / f"requirements/{lock}.txt").read_text() for lock in locks)
+            assert (dist / f"{bill}.cdx.json").read_text() == text
+    assert f"{cosign.format('sign')} {REGISTRY}/charts/rljob-operator@sha256:{CHART_DIGEST}" in lines
+    for file in ("images.txt", "install.yaml"):
+        assert f"{cosign.format('sign-blob')} --bundle {dist}/{file}.sigstore.json {dist}/{file}" in lines
+    # Others verify the package with the public key.
+    package = dist / f"rljob-operator-{VERSION}.tgz"
+    verified = helm("verify", package, "--keyring", keyring / "public.gpg")
+    assert verified.code == 0, verified.stderr
+    package.write_bytes(package.read_bytes() + b" ")
+    assert helm("verify", package, "--keyring", keyring / "public.gpg").code != 0
+    assert {path.suffix for path in dist.glob("*.whl")} == {".whl"}
+    assert f"{REGISTRY}/operator:{VERSION}" in (dist / "install.yaml").read_text()
+
+
+def test_a_chart_that_is_not_pushed_is_not_signed(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAILS", "never")
+    words = [*WORDS, *SITE, "--sign", "cosign.key", "--image", "operator", "--dist", str(tmp_path / "dist"), "--run"]
+    with pytest.raises(subprocess.CalledProcessError):
+        release.main(words)
+    assert not [line for line in recorded.read_text().splitlines() if "cosign sign" in line and "charts" in line]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([*WORDS], "operator needs --build-arg operator/BASE_IMAGE=VALUE; see images/operator/Dockerfile"),
+        ([*WORDS, "--build-arg", "BASE_IMAGE"], "no value; write NAME=VALUE"),
+        (["--registry", REGISTRY, "--version", "one"], "not a semantic version"),
+        ([*WORDS, "--chart-key", "a"], "--chart-key and --keyring name a key together"),
+        ([*WORDS, "--public-key", "A" * 40, "https://example.com"], "add that"),
+        (
+            [*WORDS, "--chart-key", "a", "--keyring", "b", "--public-key", "A", "https://example.com"],
+            "a fingerprint has 40 hexadecimal digits",
+        ),
+    ],
+)
+def test_what_a_release_lacks_is_told(capsys: pytest.CaptureFixture[str], words: list[str], complaint: str) -> None:
+    try:
+        code = release.main(words)
+    except SystemExit as error:
+        code = int(str(error.code))
+    assert code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_mirror_gets_every_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = read_names(images_text(REGISTRY, VERSION))
+    (tmp_path / "images.txt").write_text(images_text(REGISTRY, VERSION))
+    words = ["--to", "mirror.example.com/rl", "--images", str(tmp_path / "images.txt"), "--only", "images"]
+    assert mirror.main(words) == 0
+    title, *printed, use = capsys.readouterr().out.splitlines()
+    assert (title, use) == ("# images", "# helm install: --set image.registry=mirror.example.com/rl/rl")
+    assert len(printed) == len(names)
+    assert (
+        f"skopeo copy --all docker://{REGISTRY}/operator:{VERSION} docker://mirror.example.com/rl/rl/operator:{VERSION}"
+        in printed
+    )
+
+
+def test_a_mirror_continues_after_an_image_that_cannot_be_copied(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "images.txt").write_text("a.example.com/one:1  # first\nb.example.com/two:2\n")
+    tool = tmp_path / "crane"
+    tool.write_text('#!/bin/sh\necho "$@" >> ' + str(tmp_path / "seen") + '\ncase "$2" in *one:1) exit 1;; esac\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    words = ["--to", "m.example.com", "--images", str(tmp_path / "images.txt"), "--only", "images"]
+    assert mirror.main([*words, "--tool", "crane", "--run"]) == 1
+    assert (tmp_path / "seen").read_text().splitlines() == [
+        "copy a.example.com/one:1 m.example.com/one:1",
+        "copy b.example.com/two:2 m.example.com/two:2",
+    ]
+    assert "not copied: a.example.com/one:1" in capfd.readouterr().err
+
+
+def test_a_mirror_gets_every_lock_for_every_platform(capsys: pytest.CaptureFixture[str]) -> None:
+    assert mirror.main(["--to", "m.example.com", "--only", "packages", "--folder", "/srv/mirror"]) == 0
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    found: dict[str, set[str]] = {}
+    for words in lines:
+        if words[0] != "pip":
+            assert words[1:3] == ["-m", "scripts.release.sdist"]
+            assert words[4] == "/srv/mirror/packages"
+            found[Path(words[3]).stem] = set()
+            continue
+        assert words[-2:] == ["--dest", "/srv/mirror/packages"]
+        assert {"--require-hashes", "--no-deps"} <= set(words)
+        file = words[words.index("-r") + 1]
+        assert (ROOT / file).exists()
+        machines = {machine for machine in MACHINES.values() if f"manylinux_2_28_{machine}" in words}
+        assert len(machines) == 1
+        found.setdefault(Path(file).stem, set()).update(machines)
+    assert set(found) == {lock for image in OWN for lock in (*image.locks, *image.tools)}
+    assert found["operator"] == {"x86_64", "aarch64"}
+    assert found["runtime-cpu"] == {"x86_64"}
+    assert found["runtime-ascend-aarch64"] == {"aarch64"}
+    assert found["runtime-ascend-vllm"] == found["suffix"] == set()
+
+
+@pytest.mark.parametrize(("hub", "client", "gsm8k"), [
+    ("HuggingFace", "hf", "openai/gsm8k"), ("ModelScope", "modelscope", "AI-ModelScope/gsm8k"),
+])  # fmt: skip
+def test_a_mirror_gets_what_the_built_in_recipes_download(
+    capsys: pytest.CaptureFixture[str], hub: str, client: str, gsm8k: str
+) -> None:
+    assert mirror.main(["--to", "m.example.com", "--only", "models", "--hub", hub]) == 0
+    *lines, _ = capsys.readouterr().out.splitlines()[1:]
+    text = "".join(path.read_text() for path in (ROOT / "charts/rljob-operator/recipes").glob("*.yaml"))
+    models = set(re.findall(r"download: \{repository: ([^,]+),", text))
+    assert models
+    data = f"{client} download {gsm8k} --repo-type dataset --include 'main/train-*.parquet'"
+    assert f"{data} --include 'main/test-*.parquet' --local-dir mirror/data/{gsm8k}" in lines
+    assert {f"{client} download {name} --local-dir mirror/models/{name}" for name in models} <= set(lines)
+    assert len(lines) == len(models) + len(set(re.findall(r"dataset: (\w+)", text)))
