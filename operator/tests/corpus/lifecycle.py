@@ -234,6 +234,11 @@ BAD = {
     "an evaluation without a checkpoint": Bad(
         {"evaluation": {}}, "spec.evaluation", "requires spec.checkpoint, whose steps are evaluated; set path"
     ),
+    "an evaluation below a path that is as long as allowed": Bad(
+        merged(saved({"path": "/data/" + "x" * 1018}), {"evaluation": {}}),
+        "spec.evaluation",
+        "its jobs would be refused: spec.initializers.0.conversion.to: String should have at most 1024 characters",
+    ),
     "an evaluation of an evaluation": Bad(
         merged(saved(), {"evaluation": {}}, trainer(mode="Evaluate")),
         "spec.evaluation",

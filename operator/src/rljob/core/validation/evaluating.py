@@ -34,7 +34,11 @@ def evaluation_violations(
     try:
         made = RLJobSpec.model_validate_json(json.dumps(document), strict=True, context=accelerators)
     except ValidationError as error:
-        raise AssertionError("a valid job has an evaluation that cannot be read") from error
+        # The folder of the model is longer than checkpoint.path.
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        yield Violation(EVALUATION, f"its jobs would be refused: spec.{place}: {problem['msg']}")
+        return
     for found in judge(made):
         yield Violation(EVALUATION, f"its jobs would be refused: {found.field}: {found.message}")
 

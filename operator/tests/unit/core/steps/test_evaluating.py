@@ -27,7 +27,7 @@ from builders import (
 
 from rljob.api.evaluation import EvaluatedStep, EvaluationState
 from rljob.core import times
-from rljob.core.observed import Observed, Refusal, RefusalCause
+from rljob.core.observed import UNSEEN, Observed, Refusal, RefusalCause
 from rljob.core.plan import CreateObject, EventType, Plan
 from rljob.render.metadata import owner_reference
 
@@ -209,6 +209,14 @@ def test_a_refused_one_is_an_entry_and_the_next_checkpoint_is_tried(cause: Refus
 def test_one_that_could_not_be_read_decides_nothing() -> None:
     seen, _ = begun(EVERY)
     assert wrote(decide(replace(seen, progress=answer()))).state == "Training"
+
+
+def test_nothing_is_evaluated_while_the_snapshot_cannot_be_read() -> None:
+    assert entries(decide(replace(world(EVERY), snapshot=UNSEEN, progress=answer()))) == []
+
+
+def test_a_run_that_has_saved_nothing_has_nothing_to_evaluate() -> None:
+    assert entries(decide(world(EVERY, saved=None, progress=answer()))) == []
 
 
 def test_the_jobs_evaluation_is_asked_for_only_while_one_is_under_way() -> None:
