@@ -59,6 +59,18 @@ def get_job(name: str, place: Place) -> dict[str, Any]:
     return _get(f"rljobs.{GROUP}", name, place)
 
 
+def get_recorded_job(name: str, place: Place, command: str) -> dict[str, Any]:
+    """Get an RLJob whose records a command reads. If there is none, say how the records of a deleted job are read."""
+    try:
+        return get_job(name, place)
+    except NotFoundError as error:
+        where = f" -n {place.namespace}" if place.namespace else ""
+        raise NotFoundError(
+            f"{error}. If it was deleted, its records are where observability.logPath is mounted: "
+            f"`rljob {command} {name}{where} --records FOLDER`"
+        ) from error
+
+
 def get_pod(name: str, place: Place) -> dict[str, Any]:
     """Get a pod."""
     return _get("pods", name, place)

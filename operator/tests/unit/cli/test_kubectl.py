@@ -76,8 +76,8 @@ NO_CLUSTER = (
         ),
         (
             (
-                "Unable to connect to the server: tls: failed to verify certificate: x509: certificate has expired or is "
-                "not yet valid: current time 2026-01-01T00:00:00Z is after 2025-12-31T00:00:00Z"
+                "Unable to connect to the server: tls: failed to verify certificate: x509: certificate has expired or "
+                "is not yet valid: current time 2026-01-01T00:00:00Z is after 2025-12-31T00:00:00Z"
             ),
             "compare the time of this machine with the certificate's",
             6,
@@ -85,19 +85,19 @@ NO_CLUSTER = (
         (
             (
                 'error: error validating "job.yaml": error validating data: failed to download openapi: Get "https://10.0.0'
-                '.1:6443/openapi/v2?timeout=32s": dial tcp 10.0.0.1:6443: connect: connection refused; if you choose to '
-                "ignore these errors, turn validation off with --validate=false"
+                '.1:6443/openapi/v2?timeout=32s": dial tcp 10.0.0.1:6443: connect: connection refused; if you choose '
+                "to ignore these errors, turn validation off with --validate=false"
             ),
             (
-                'rljob: kubectl: error: failed to download openapi: Get "https://10.0.0.1:6443/openapi/v2?timeout=32s": '
-                "dial tcp 10.0.0.1:6443: connect: connection refused; check that the cluster runs"
+                'rljob: kubectl: error: failed to download openapi: Get "https://10.0.0.1:6443/openapi/v2?timeout=32s"'
+                ": dial tcp 10.0.0.1:6443: connect: connection refused; check that the cluster runs"
             ),
             6,
         ),
         (
             (
-                "Unable to connect to the server: getting credentials: exec: executable login not found\n\nIt looks like "
-                "you are trying to use a client-go credential plugin that is not installed.\n\nTo learn more about"
+                "Unable to connect to the server: getting credentials: exec: executable login not found\n\nIt looks "
+                "like you are trying to use a client-go credential plugin that is not installed.\n\nTo learn more about"
             ),
             "exec: executable login not found; install this program, which the kubeconfig runs to log in",
             5,
@@ -109,8 +109,8 @@ NO_CLUSTER = (
         ),
         (
             (
-                'Error from server (InternalError): Internal error occurred: failed calling webhook "mrljob.kb.io": failed '
-                'to call webhook: Post "https://x.svc:443/mutate": dial tcp 10.0.0.9:443: connect: connection refused'
+                'Error from server (InternalError): Internal error occurred: failed calling webhook "m.kb.io": '
+                'failed to call webhook: Post "https://x.svc:443/mutate": dial tcp 10.0.0.9:443: connection refused'
             ),
             "a webhook of the cluster does not answer",
             2,

@@ -78,4 +78,4 @@ def gather(chosen: argparse.Namespace) -> ReportRun:
     since = time.time() - chosen.since * HOUR if chosen.since is not None else None
     place = kubectl.Place(chosen.namespace, chosen.context)
     sources = Sources(chosen.records, chosen.prometheus, since)
-    return cluster_run(chosen.name, place, sources, LAUNCHER, chosen.accelerators)
+    return cluster_run(chosen.name, place, sources, LAUNCHER, chosen.accelerators, chosen.command)
