@@ -126,8 +126,8 @@ def terminal(admin: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield Terminal(kube, folder)
     for found in kube.find("rljobs"):
         kube.delete("rljob", found["metadata"]["name"])
+    # The namespace controller takes minutes, for which nothing here waits.
     kube.delete("namespace", NAMESPACE, wait=False)
-    wait_for("the namespace is gone", lambda: kube.get("namespace", NAMESPACE) is None, 180)
 
 
 @pytest.fixture(scope="module")
