@@ -15,6 +15,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,10 +166,13 @@ def objects(found: Any) -> list[Any]:  # noqa: ANN401 - JSON
 def test_what_is_shown_is_the_same_in_every_format(trains: Terminal, command: str) -> None:
     offered = forms(command)
     assert set(output.FORMS) <= set(offered)
-    told = {form: trains.run(f"{LOOKS[command]} -o {form}") for form in output.FORMS}
+    # Beside each other, because they mostly wait for the cluster.
+    with ThreadPoolExecutor(len(output.FORMS)) as pool:
+        done = pool.map(lambda form: trains.run(f"{LOOKS[command]} -o {form}"), output.FORMS)
+        told = dict(zip(output.FORMS, done, strict=True))
     # `doctor` notes what the local cluster lacks.
-    assert {done.returncode for done in told.values()} <= ({0, 1} if command == "doctor" else {0}), told
-    assert all("Traceback" not in done.stderr for done in told.values())
+    assert {each.returncode for each in told.values()} <= ({0, 1} if command == "doctor" else {0}), told
+    assert all("Traceback" not in each.stderr for each in told.values())
     data = objects(json.loads(told["json"].stdout))
     same = list(yaml.safe_load_all(told["yaml"].stdout))
     assert [type(one) for one in same] == [type(one) for one in data]
