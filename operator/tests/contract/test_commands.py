@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,7 @@ COMMANDS = {
     "conformance": "conformance",
     "version": "version",
 }
+PROGRAMS = Path(sys.executable).parent
 WITHOUT_CLUSTER = {"run", "completion"}
 
 
@@ -237,9 +238,7 @@ def test_it_ends_with_the_cause_and_the_fix(at: Site, command: str, capsys: pyte
 
 @pytest.mark.parametrize("site", [Site.EXPIRED, Site.NO_CRDS], ids=lambda site: site.name.lower())
 def test_the_installed_program_does_the_same(at: Site) -> None:
-    program = shutil.which("kubectl-rljob")
-    assert program is not None
-    done = subprocess.run([program, "list"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([PROGRAMS / "kubectl-rljob", "list"], capture_output=True, text=True, timeout=60, check=False)
     wanted = OUTCOMES[at]
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (wanted.code, "", 1), done.stderr
     assert all(word in done.stderr for word in wanted.words)
@@ -259,3 +258,14 @@ def test_a_server_that_never_answers_is_given_up(
     assert said.count("\n") == 1
     assert "within" in said
     assert "check that the cluster is reachable" in said
+
+
+@pytest.mark.parametrize("site", Site, ids=lambda site: site.name.lower())
+def test_a_shell_that_completes_is_told_names_or_nothing(at: Site) -> None:
+    """What a completer writes to standard error would stand in the middle of the line that the user types."""
+    words = [word for word in words_of("status", at) if word != WAITING]
+    done = subprocess.run(
+        [PROGRAMS / "kubectl_complete-rljob", *words, ""], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (WAITING in done.stdout.splitlines()) == (at in (Site.JOBS_ONLY, Site.NO_KUBERAY))
