@@ -22,6 +22,7 @@ from rljob.render.accelerators import built_in_document
 from scripts import artifact_hub, chart_pages
 from scripts.accelerators_reference import accelerators_page
 from scripts.ascend_image import ascend_image_page
+from scripts.cli_reference import cli_page
 from scripts.client_reference import client_page
 from scripts.command_recipes.manifest import manifest_files
 from scripts.command_recipes.page import cann_recipes_page
@@ -64,6 +65,7 @@ def generated_files() -> dict[Path, str]:
         reference / "rljob.md": rljob_page(),
         reference / "exit-codes.md": exit_codes_page(),
         reference / "metrics.md": metrics_page(),
+        reference / "cli.md": cli_page(),
         reference / "client.md": client_page(),
         reference / "memory.md": memory_page(),
         reference / "models.md": models_page(),

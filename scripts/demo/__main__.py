@@ -137,7 +137,7 @@ def failure(job: Manifest, kubernetes: Kubernetes) -> str:
 def show_result(kubernetes: Kubernetes) -> None:
     """Print the reward curve, the metrics, the report, and commands for further exploration."""
     place = kubectl.Place(NAMESPACE, kubeconfig=kubernetes.kubeconfig, program=kubernetes.kubectl)
-    run = cluster_run(NAME, place, Sources(), LAUNCHER, BUILT_IN)
+    run = cluster_run(NAME, place, Sources(), LAUNCHER, BUILT_IN, "report")
     steps = figures(run.records)
     if not steps:
         raise DemoError("the job succeeded but left no step records; this is a bug")

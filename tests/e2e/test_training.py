@@ -154,7 +154,7 @@ def test_the_status_shows_the_last_record(run: Record) -> None:
 def test_its_report_shows_every_attempt_in_a_browser(kube: Kube, run: Record) -> None:
     """The pods of the run are gone, so a temporary pod reads the records."""
     place = kubectl.Place(kube.namespace, kubeconfig=Path(kube.kubeconfig), program=kube.kubectl)
-    report = cluster_run(NAME, place, Sources(), LAUNCHER, BUILT_IN)
+    report = cluster_run(NAME, place, Sources(), LAUNCHER, BUILT_IN, "report")
     assert [record.step for record in report.steps] == list(range(1, STEPS + 1))
     assert len(report.records) == sum(len(lines) for lines in run.attempts)
     assert [attempt.number for attempt in report.attempts] == [1, 2, 3]

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from rljob.cli import kubectl, unschedulable
+from rljob.cli import kubectl_errors, unschedulable
 from rljob.core.validation.secrets import SHAPES
 from rljob_runtime.exporter import verl_metrics
 from tests.house.regex_cost import SEARCHING, superlinear
@@ -124,7 +124,7 @@ BY_USERS = (
 """Files that compile patterns of users: `core.validation.patterns` refuses repeated repetitions, and their texts are
 lines of at most 4,096 characters in the user's own pod, where a limit of CPU time applies."""
 PARTS = {
-    "operator/src/rljob/cli/kubectl.py": [pattern for _, pattern, _ in kubectl._FIXES],
+    "operator/src/rljob/cli/kubectl_errors.py": [pattern for _, pattern, _ in kubectl_errors._FIXES],
     "operator/src/rljob/cli/logs.py": [r"sums-[0-9a-f]{5}-(\d+)"],
     "operator/src/rljob/cli/unschedulable.py": [pattern for pattern, _ in unschedulable.REASONS],
     "operator/src/rljob/cli/local/paths.py": [r"(?:(?<![\w./-])|(?<=file://))(/data|/code)(?![\w.-])"],

@@ -239,14 +239,22 @@ class Plane:
 @contextlib.asynccontextmanager
 async def control_plane(releases: Releases = PINNED) -> AsyncIterator[Plane]:
     """Start etcd, the API server, the garbage collector, the scheduler and KWOK; end all of them afterwards."""
-    programs.build(("etcd", "kwok", releases.kube, releases.kuberay))
+    programs.build(("kwok", releases.kuberay))
+    async with api_server(releases) as plane:
+        await _start_helpers(plane)
+        yield plane
+
+
+@contextlib.asynccontextmanager
+async def api_server(releases: Releases = PINNED) -> AsyncIterator[Plane]:
+    """Start etcd and the API server only; end them, and all that was started beside them, afterwards."""
+    programs.build(("etcd", releases.kube))
     folder = Path(tempfile.mkdtemp(prefix="rljob-scale-"))
     plane = Plane(State(folder, folder / "run"), free_port(), free_port(), take_network(), releases)
     try:
         _write_files(plane)
         await _start_etcd(plane)
         await _start_api_server(plane)
-        await _start_helpers(plane)
         yield plane
     finally:
         # The last component to start ends first, so that none logs the loss of its dependencies.
@@ -307,21 +315,6 @@ def _write_files(plane: Plane) -> None:
         pki.write_kubeconfig(plane.state.pki, name, plane.kubeconfig(name), plane.url)
     plane.token_key.write_bytes(os.urandom(32))
     (plane.folder / "audit.yaml").write_text(json.dumps(AUDIT_POLICY))
-    stages = programs.entry("kwok") / "kustomize/stage"
-    (plane.folder / "stages.yaml").write_text(
-        "\n---\n".join((stages / f"{stage}.yaml").read_text() for stage in STAGES)
-    )
-    scheduler = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        "clientConnection": {
-            "kubeconfig": str(plane.state.admin_kubeconfig),
-            "qps": SCHEDULER_QPS,
-            "burst": 2 * SCHEDULER_QPS,
-        },
-    }
-    (plane.folder / "scheduler.yaml").write_text(json.dumps(scheduler))
 
 
 async def _start_etcd(plane: Plane) -> None:
@@ -356,7 +349,26 @@ async def _start_api_server(plane: Plane) -> None:
     await plane.wait("apiserver", "answers /readyz", api.ready)
 
 
+def _write_settings(plane: Plane) -> None:
+    stages = programs.entry("kwok") / "kustomize/stage"
+    (plane.folder / "stages.yaml").write_text(
+        "\n---\n".join((stages / f"{stage}.yaml").read_text() for stage in STAGES)
+    )
+    scheduler = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {
+            "kubeconfig": str(plane.state.admin_kubeconfig),
+            "qps": SCHEDULER_QPS,
+            "burst": 2 * SCHEDULER_QPS,
+        },
+    }
+    (plane.folder / "scheduler.yaml").write_text(json.dumps(scheduler))
+
+
 async def _start_helpers(plane: Plane) -> None:
+    _write_settings(plane)
     kubeconfig, kube = plane.state.admin_kubeconfig, programs.entry(plane.releases.kube)
     scheduler_port, collector_port, kwok_port = free_port(), free_port(), free_port()
     plane.start(

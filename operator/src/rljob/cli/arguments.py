@@ -9,8 +9,9 @@ import argparse
 import difflib
 import math
 import re
+import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,6 +36,8 @@ class Parser(argparse.ArgumentParser):
     """Reports an error in one line that says what to do."""
 
     examples: tuple[Example, ...] = ()
+    passes_on: bool = False
+    """Whether the words after -- are a command for somebody else."""
     exits: Mapping[int, str]
     """Exit codes whose meaning the command states more exactly than the table of all."""
 
@@ -157,8 +160,13 @@ def add_interval(made: Parser) -> None:
 
 def read(parser: Parser, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and exit with code 2 if it is wrong."""
-    chosen, rest = parser.parse_known_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    # argparse takes the command for a part of the name's place, and would refuse options between them.
+    end = given.index("--") if "--" in given and _passes_on(parser, given) else len(given)
+    chosen, rest = parser.parse_known_args(given[:end])
     own: Parser = chosen.parser
+    if given[end:]:
+        chosen.words = [*chosen.words, *given[end + 1 :]]
     if hasattr(chosen, "files"):
         # `plan memory` has always accepted its files without -f too, in any place.
         words = [word for word in rest if word == "-" or not word.startswith("-")]
@@ -169,6 +177,21 @@ def read(parser: Parser, arguments: Sequence[str] | None) -> argparse.Namespace:
     if rest:
         own.error(_unknown(rest, own))
     return chosen
+
+
+def _passes_on(parser: Parser, given: Sequence[str]) -> bool:
+    words = [word for word in given if not word.startswith("-")]
+    return any(name == words[0] and made.passes_on for name, made in subcommands(parser)) if words else False
+
+
+def subcommands(parser: Parser, name: str = "") -> Iterator[tuple[str, Parser]]:
+    """Yield every command that does something, by its words, such as `recipes list`."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
+    if not below:
+        yield name, parser
+    for action in below:
+        for each, made in action.choices.items():
+            yield from subcommands(made, f"{name} {each}".strip())
 
 
 def split_name(text: str, namespace: str | None) -> tuple[str | None, str]:

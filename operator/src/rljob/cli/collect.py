@@ -10,7 +10,7 @@ from typing import Any
 
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
-from rljob.cli.job_pods import CONTAINERS, HEAD, identity, live_head, place_of
+from rljob.cli.job_pods import CONTAINERS, HEAD, identity, live_head, no_pod, place_of
 from rljob.render.injection import CODE
 from rljob_runtime.contract import Collection, ContractError
 
@@ -28,7 +28,10 @@ def collect(name: str, place: kubectl.Place, seconds: int = SECONDS) -> Collecti
     own = place_of(job, place)
     head = live_head(identity(job), own)
     if head is None:
-        raise UsageError(
+        why = no_pod(job, HEAD, own)
+        if isinstance(why, kubectl.MissingKindError):
+            raise why
+        raise kubectl.NotFoundError(
             f"{name} has no running head pod, so nothing can be collected; the logs of a failed attempt were collected "
             "when it failed, and `rljob status` shows where they are"
         )

@@ -25,11 +25,6 @@ class Installed:
     wanted: int
 
 
-def operators(place: kubectl.Place) -> list[Installed]:
-    """Return the operators of RLJob that the caller may see. Raise UsageError if the cluster cannot be asked."""
-    return list(deployments(SELECTOR, place) or ())
-
-
 def deployments(selector: str, place: kubectl.Place) -> list[Installed] | None:
     """Return the Deployments with these labels in all namespaces; None if the caller may not list them."""
     found = kubectl.list_readable("deployments.apps", place, kubectl.EVERYWHERE, "--selector", selector)

@@ -24,9 +24,9 @@ def chosen_files(chosen: argparse.Namespace) -> Files:
     return read_sources(chosen.file, chosen)
 
 
-def read_sources(sources: Sequence[str], chosen: argparse.Namespace) -> Files:
-    """Return the content of files, and tell which folders were not read."""
-    files = read_files(sources, chosen.namespace)
+def read_sources(sources: Sequence[str], chosen: argparse.Namespace, given: str | None = None) -> Files:
+    """Return the content of files, and tell which folders were not read; `given` is the text of standard input."""
+    files = read_files(sources, chosen.namespace, given)
     if files.skipped:
         print(f"rljob: note: {files.note}", file=sys.stderr)
     return files

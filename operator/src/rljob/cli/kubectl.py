@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,15 +16,25 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from rljob.api.group import GROUP
 from rljob.cli import bounded_process
 from rljob.cli.errors import UsageError
-from rljob.cli.exits import Exit
+from rljob.cli.kubectl_errors import (
+    LoginError,
+    MissingKindError,
+    NotFoundError,
+    UnreachableError,
+    UnreadableError,
+    error_of,
+)
 
 if TYPE_CHECKING:
     from rljob.core.observed import RecipeId
+
+__all__ = ["LoginError", "MissingKindError", "NotFoundError", "UnreachableError", "UnreadableError", "error_of"]
+"""The errors are part of this module for its callers."""
 
 Manifest = dict[str, Any]
 
@@ -48,6 +57,18 @@ class Place:
 def get_job(name: str, place: Place) -> dict[str, Any]:
     """Get an RLJob."""
     return _get(f"rljobs.{GROUP}", name, place)
+
+
+def get_recorded_job(name: str, place: Place, command: str) -> dict[str, Any]:
+    """Get an RLJob whose records a command reads. If there is none, say how the records of a deleted job are read."""
+    try:
+        return get_job(name, place)
+    except NotFoundError as error:
+        where = f" -n {place.namespace}" if place.namespace else ""
+        raise NotFoundError(
+            f"{error}. If it was deleted, its records are where observability.logPath is mounted: "
+            f"`rljob {command} {name}{where} --records FOLDER`"
+        ) from error
 
 
 def get_pod(name: str, place: Place) -> dict[str, Any]:
@@ -79,9 +100,17 @@ def list_items(resource: str, place: Place, *options: str) -> list[dict[str, Any
     return items
 
 
-def list_jobs(place: Place, *, everywhere: bool = False) -> list[dict[str, Any]]:
-    """List the RLJobs of the namespace, or of all namespaces."""
-    return list_items(f"rljobs.{GROUP}", place, *([EVERYWHERE] if everywhere else []))
+def list_jobs(place: Place, *options: str, everywhere: bool = False) -> list[dict[str, Any]]:
+    """List the RLJobs of the namespace, or of all namespaces. Raise NotFoundError if there is no such namespace."""
+    return list_of_namespace(JOBS, place, *options, *([EVERYWHERE] if everywhere else []))
+
+
+def list_of_namespace(resource: str, place: Place, *options: str) -> list[dict[str, Any]]:
+    """List objects. Raise NotFoundError if the namespace that the caller names does not exist."""
+    found = list_items(resource, place, *options)
+    if not found and place.namespace and EVERYWHERE not in options:
+        check_namespace(place)
+    return found
 
 
 def check_namespace(place: Place) -> None:
@@ -109,115 +138,6 @@ def list_readable(resource: str, place: Place, *options: str) -> list[dict[str, 
         return list_items(resource, place, *options)
     except (NotFoundError, UnreadableError):
         return None
-
-
-class NotFoundError(UsageError):
-    """The cluster has no such object."""
-
-    code: ClassVar[Exit] = Exit.NOT_FOUND
-
-
-class UnreadableError(UsageError):
-    """The caller may not read the object, or the cluster does not know the kind."""
-
-    code: ClassVar[Exit] = Exit.DENIED
-
-
-class MissingKindError(UnreadableError):
-    """The cluster does not know the kind: the CRDs of RLJob, KubeRay or Kueue are not installed."""
-
-    code: ClassVar[Exit] = Exit.INCOMPLETE
-
-
-class LoginError(UsageError):
-    """The cluster does not accept the credentials."""
-
-    code: ClassVar[Exit] = Exit.DENIED
-
-
-class UnreachableError(UsageError):
-    """No API server answers."""
-
-    code: ClassVar[Exit] = Exit.UNREACHABLE
-
-
-_LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ .*\.go:\d+\] .*")
-"""A line of klog, which client-go writes for each request that failed before kubectl prints the cause."""
-NO_CLUSTER = (
-    "kubectl knows no cluster: there is no kubeconfig; set KUBECONFIG to the kubeconfig of your cluster, or put it at "
-    "~/.kube/config"
-)
-_FIXES: tuple[tuple[type[UsageError], str, str], ...] = (
-    (
-        UsageError,
-        r"context was not found|context \S+ does not exist",
-        "`kubectl config get-contexts` lists those to pass with --context",
-    ),
-    (
-        MissingKindError,
-        r"the server doesn't have a resource type \"?(rl|clusterrl)|no matches for kind \"?(Cluster)?RL",
-        "the cluster has no RLJobs: install the chart rljob-operator, or choose another cluster with --context",
-    ),
-    (
-        MissingKindError,
-        r"the server doesn't have a resource type \"?ray",
-        "install KubeRay in the cluster (docs/install.md), or choose another cluster with --context",
-    ),
-    (
-        MissingKindError,
-        r"the server doesn't have a resource type \S*kueue|(cluster|local) ?queues",
-        "install Kueue in the cluster",
-    ),
-    (MissingKindError, r"the server doesn't have a resource type|no matches for kind", "install its CRD first"),
-    (
-        UsageError,
-        r"exceeded quota|failed quota",
-        "wait until others free their part of the namespace's ResourceQuota, or use another namespace with -n",
-    ),
-    (
-        UsageError,
-        r"violates PodSecurity|denied the request|denied request",
-        "a rule of the cluster refuses it: use another namespace with -n, or ask an administrator for an exception",
-    ),
-    (NotFoundError, r"namespaces \S+ not found", "check -n; `kubectl get namespaces` lists those that exist"),
-    (
-        NotFoundError,
-        r"\(NotFound\): rljobs",
-        "check the name, and the namespace with -n; `rljob list -A` lists the jobs of all namespaces",
-    ),
-    (NotFoundError, r"\(NotFound\)", "check the name, and the namespace with -n"),
-    (UnreadableError, r"\(Forbidden\)", "ask an administrator of the cluster for this permission"),
-    (
-        LoginError,
-        r"Unauthorized|must be logged in|asked for the client to provide credentials|getting credentials",
-        "log in to the cluster again, or choose another context with --context",
-    ),
-    (
-        UnreachableError,
-        r"x509: |tls: ",
-        "the server's certificate does not fit the kubeconfig: get a new kubeconfig of the cluster",
-    ),
-    (
-        UnreachableError,
-        r"was refused|refused the connection|Unable to connect|no such host|i/o timeout|connection reset|EOF$",
-        "check that the cluster runs, and that the kubeconfig or --context names the right one",
-    ),
-)
-"""Kind of an error of kubectl and what to do, by its message (kubectl v1.32 to v1.36); the first that matches."""
-
-
-def error_of(said: str) -> UsageError:
-    """Return the error for what kubectl wrote: one line with the cause and the fix."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = [line for line in lines if not _LOG_LINE.fullmatch(line)] or lines[-1:]
-    if any("localhost:8080 was refused" in line for line in told):
-        # The address that client-go tries without any configuration.
-        return UnreachableError(NO_CLUSTER)
-    text = " ".join(told) or "failed without a message; run the same command with kubectl"
-    for kind, pattern, fix in _FIXES:
-        if re.search(pattern, text):
-            return kind(f"kubectl: {text}; {fix}")
-    return UsageError(f"kubectl: {text}")
 
 
 def _get(resource: str, name: str, place: Place, *options: str) -> dict[str, Any]:

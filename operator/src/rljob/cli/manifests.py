@@ -74,10 +74,10 @@ class Files:
         return _unread(self.skipped)
 
 
-def read_files(sources: Sequence[str], namespace: str | None = None) -> Files:
+def read_files(sources: Sequence[str], namespace: str | None = None, given: str | None = None) -> Files:
     """Return the RLJobs and recipes of files and folders, or of standard input for `-`.
 
-    `namespace` is that of jobs which state none.
+    `namespace` is that of jobs which state none, `given` the text of standard input if it has been read already.
     """
     if namespace and not NAMESPACE.fullmatch(namespace):
         raise UsageError(
@@ -85,9 +85,9 @@ def read_files(sources: Sequence[str], namespace: str | None = None) -> Files:
         )
     if sources.count(STDIN) > 1:
         raise UsageError("standard input (-) is given twice, but can be read once; name a file instead")
-    skipped = tuple(folder for given in sources for folder in _folders_within(given))
+    skipped = tuple(folder for place in sources for folder in _folders_within(place))
     documents = [
-        (source, document) for given in sources for source in _places(given) for document in _documents(source)
+        (source, document) for place in sources for source in _places(place) for document in _documents(source, given)
     ]
     return collect(documents, ", ".join(sources), namespace, skipped)
 
@@ -174,9 +174,18 @@ def _folders_within(source: str) -> list[str]:
     return [str(found) for found in sorted(path.iterdir()) if found.is_dir() and not found.name.startswith(".")]
 
 
-def _documents(source: str) -> list[Any]:
+def read_standard_input() -> str:
+    """Return the text of standard input, for a command that passes it on. Raise UsageError as `read_files` does."""
     try:
-        return [document for document in yaml11.load_all(_text(source)) if document is not None]
+        return _text(STDIN)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{STDIN}: not YAML: {error}; pass text in UTF-8") from error
+
+
+def _documents(source: str, given: str | None) -> list[Any]:
+    try:
+        text = given if source == STDIN and given is not None else _text(source)
+        return [document for document in yaml11.load_all(text) if document is not None]
     except OSError as error:
         raise UsageError(f"{source}: {error.strerror}; pass a file, a folder or - for standard input") from error
     except yaml.YAMLError as error:

@@ -6,12 +6,13 @@ The UID of a job exists only after its creation; until then names and references
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rljob.api import yaml11
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.cli.status import ABSENT, table
 from rljob.core.launcher import Launcher
 from rljob.core.observed import Manifest
 from rljob.render.initializer import build_initializer, initializers
@@ -43,6 +44,15 @@ class Rendered:
             text = json.dumps(self.job_json, indent=2, ensure_ascii=False)
             pages.append(f"# job.json, as mounted in the pods\n{text}" if pages else text)
         return "\n---\n".join(pages)
+
+
+def object_table(objects: Sequence[Manifest], *, wide: bool) -> str:
+    """Return the table of objects, without what is in them."""
+    rows = [("KIND", "NAME", *(("NAMESPACE", "API VERSION") if wide else ()))]
+    for found in objects:
+        more = (str(found["metadata"].get("namespace", ABSENT)), str(found["apiVersion"])) if wide else ()
+        rows.append((str(found["kind"]), str(found["metadata"]["name"]), *more))
+    return table(rows)
 
 
 def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: Launcher) -> Rendered:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
+from rljob.cli.errors import UsageError
 from rljob.cli.installation import SELECTOR
 from rljob.core.observed import Manifest
 
@@ -14,10 +15,31 @@ OPTION = "--runtime-image="
 
 def installed(context: str | None) -> str | None:
     """Return the image that the operators of the cluster inject; None if they may not be read or do not agree."""
+    images = _installed(context)
+    return images.pop() if images is not None and len(images) == 1 else None
+
+
+def the_installed(context: str | None) -> str:
+    """Return the image that the operators of the cluster inject. Raise UsageError with why it is not known."""
+    images, fix = _installed(context), "name the operator's image with --runtime-image"
+    if images is None:
+        raise kubectl.UnreadableError(
+            f"Deployments of other namespaces may not be listed, so the operator's image is not known; {fix}"
+        )
+    if not images:
+        raise kubectl.MissingKindError(
+            f"no operator with an image is installed in the cluster; install the chart rljob-operator, or {fix}"
+        )
+    if len(images) > 1:
+        raise UsageError(f"the operators of the cluster inject different images: {', '.join(sorted(images))}; {fix}")
+    return images.pop()
+
+
+def _installed(context: str | None) -> set[str] | None:
+    """Return the images that operators inject; None if the caller may not list Deployments."""
     place = kubectl.Place(context=context)
     found = kubectl.list_readable("deployments.apps", place, kubectl.EVERYWHERE, "--selector", SELECTOR)
-    images = set(_images(found or ()))
-    return images.pop() if len(images) == 1 else None
+    return None if found is None else set(_images(found))
 
 
 def note(specs: Iterable[RLJobSpec], *, cluster: bool) -> str:

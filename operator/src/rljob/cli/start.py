@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rljob.core import start_message
-from rljob.core.observed import Manifest
+
+if TYPE_CHECKING:
+    from rljob.core.observed import Manifest
 
 STARTING = "Starting"
 

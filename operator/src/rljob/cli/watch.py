@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from rljob.api.printing import one_line
 from rljob.cli import kubectl, start
@@ -20,7 +20,9 @@ from rljob.cli.errors import UsageError
 from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
 from rljob.cli.terminal import send_control
-from rljob.core.observed import Manifest
+
+if TYPE_CHECKING:
+    from rljob.core.observed import Manifest
 
 INTERRUPTED = 130
 PATIENCE_SECONDS = 300.0
@@ -29,7 +31,7 @@ BAR = 16
 HOLDING = ("Starting", "Training", "Stopping")
 SECOND_SCREEN, FIRST_SCREEN = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 HOME, CLEAR_LINE, CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
-Look = tuple[Manifest, str]
+Look = tuple["Manifest", str]
 """A job, and an error message if it could not be read again."""
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from builders import small_spec
 
 from rljob.api import yaml11
-from rljob.cli.arguments import Parser, read
+from rljob.cli.arguments import Parser, read, subcommands
 from rljob.cli.main import build_parser, main
 
 COMMON = {"-n", "--namespace", "--context", "-h", "--help"}
@@ -19,17 +17,7 @@ WITH_FILES = {"validate", "render", "explain", "diff", "run", "apply", "plan mem
 WITHOUT_OUTPUT = {"run", "dashboard", "exec", "completion"}
 
 
-def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield every command that does something."""
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
-        yield name, parser
-    for action in below:
-        for each, command in action.choices.items():
-            yield from commands(command, f"{name} {each}".strip())
-
-
-COMMANDS = dict(commands(build_parser()))
+COMMANDS = dict(subcommands(build_parser()))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -155,3 +143,24 @@ def test_a_job_is_named_as_it_is_printed(kubectl: Path, words: list[str], asked:
 def test_two_namespaces_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "team-a/sums", "-n", "team-b"]) == 2
     assert "team-a/sums contradicts --namespace team-b; leave out one of them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "passed"),
+    [
+        (["sums", "-n", "a", "--", "ls", "-l"], ["ls", "-l"]),
+        (
+            ["-n", "a", "sums", "--role", "worker", "--", "sh", "-c", "a -- b", "--", "x"],
+            ["sh", "-c", "a -- b", "--", "x"],
+        ),
+        (["sums", "--namespace=a", "--tty", "--"], []),
+        (["sums", "ray", "status", "-n", "a"], ["ray", "status"]),
+    ],
+)
+def test_options_of_exec_may_stand_before_and_after_the_name(words: list[str], passed: list[str]) -> None:
+    chosen = read(build_parser(), ["exec", *words])
+    assert (chosen.name, chosen.namespace, chosen.words) == ("sums", "a", passed)
+
+
+def test_two_dashes_end_the_options_of_other_commands() -> None:
+    assert read(build_parser(), ["status", "-n", "a", "--", "exec"]).name == "exec"

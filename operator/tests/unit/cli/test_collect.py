@@ -80,7 +80,7 @@ def test_without_a_head_it_says_where_the_logs_of_a_failure_are(
     cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (cluster / "pods").write_text('{"items": []}')
-    assert main(["logs", "--collect", "sums"]) == 2
+    assert main(["logs", "--collect", "sums"]) == 4
     assert "were collected when it failed" in capsys.readouterr().err
 
 

@@ -74,8 +74,68 @@ NO_CLUSTER = (
             "get a new kubeconfig of the cluster",
             6,
         ),
+        (
+            (
+                "Unable to connect to the server: tls: failed to verify certificate: x509: certificate has expired or "
+                "is not yet valid: current time 2026-01-01T00:00:00Z is after 2025-12-31T00:00:00Z"
+            ),
+            "compare the time of this machine with the certificate's",
+            6,
+        ),
+        (
+            (
+                'error: error validating "job.yaml": error validating data: failed to download openapi: Get "https://10.0.0'
+                '.1:6443/openapi/v2?timeout=32s": dial tcp 10.0.0.1:6443: connect: connection refused; if you choose '
+                "to ignore these errors, turn validation off with --validate=false"
+            ),
+            (
+                'rljob: kubectl: error: failed to download openapi: Get "https://10.0.0.1:6443/openapi/v2?timeout=32s"'
+                ": dial tcp 10.0.0.1:6443: connect: connection refused; check that the cluster runs"
+            ),
+            6,
+        ),
+        (
+            (
+                "Unable to connect to the server: getting credentials: exec: executable login not found\n\nIt looks "
+                "like you are trying to use a client-go credential plugin that is not installed.\n\nTo learn more about"
+            ),
+            "exec: executable login not found; install this program, which the kubeconfig runs to log in",
+            5,
+        ),
+        (
+            "Error from server (ServiceUnavailable): the server is currently unable to handle the request",
+            "the API server is starting or overloaded: run the command again\n",
+            6,
+        ),
+        (
+            (
+                'Error from server (InternalError): Internal error occurred: failed calling webhook "m.kb.io": '
+                'failed to call webhook: Post "https://x.svc:443/mutate": dial tcp 10.0.0.9:443: connection refused'
+            ),
+            "a webhook of the cluster does not answer",
+            2,
+        ),
+        (
+            'Error from server (Forbidden): localqueues.kueue.x-k8s.io is forbidden: User "u" cannot list resource',
+            "ask an administrator of the cluster for this permission",
+            5,
+        ),
+        (
+            'error: error loading config file "/home/u/.kube/config": yaml: line 2: mapping values are not allowed',
+            "correct this file, or set KUBECONFIG to another one\n",
+            2,
+        ),
+        (
+            (
+                "Warning: resource rljobs/x is missing the annotation which is required by kubectl apply.\n"
+                f"Error from server (Forbidden): error when applying patch:\n{'{' * 5000}\nfor: job.yaml: forbidden"
+            ),
+            "rljob: kubectl: Error from server (Forbidden): error when applying patch: {{{",
+            5,
+        ),
         ("error: first\n  second", "rljob: kubectl: error: first second\n", 2),
-        (LOG, "couldn't get current server API group list", 2),
+        (LOG, NO_CLUSTER, 6),
+        (LOG.replace("localhost:8080", "a:1"), "couldn't get current server API group list", 6),
         ("", "kubectl: failed without a message; run the same command with kubectl", 2),
     ],
 )
@@ -87,6 +147,7 @@ def test_an_error_of_kubectl_is_one_line_with_the_fix_and_a_code(
     err = capsys.readouterr().err
     assert told in err
     assert err.count("\n") == 1
+    assert len(err) < 1000
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")

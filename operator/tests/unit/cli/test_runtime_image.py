@@ -94,3 +94,10 @@ def test_a_cluster_that_may_not_be_read_is_no_error(kubectl: Path, capsys: pytes
     (kubectl / "error").write_text("Error from server (Forbidden): deployments.apps is forbidden\n")
     assert main(["render", "-f", job_file(kubectl), "--cluster"]) == 0
     assert injected(capsys.readouterr().out) == OPERATOR_IMAGE
+
+
+def test_a_command_that_needs_one_image_says_which_there_are(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = [deployment("--runtime-image=a"), deployment("--runtime-image=b")]
+    (kubectl / "answer").write_text(json.dumps({"items": found}))
+    assert main(["check-image", "registry.example/x:1"]) == 2
+    assert "different images: a, b; name the operator's image with --runtime-image" in capsys.readouterr().err

@@ -21,7 +21,6 @@ def check_image(chosen: argparse.Namespace, clock: Clock | None = None) -> int:
     check = read_check(chosen)
     name = f"check-image-{secrets.token_hex(3)}"
     place = kubectl.Place(chosen.namespace, chosen.context)
-    say(f"checking {check.image} in pod {name}, without a device")
     try:
         ended = run_check(check, name, place, clock or Clock())
     except KeyboardInterrupt:
@@ -40,12 +39,7 @@ def read_check(chosen: argparse.Namespace) -> ImageCheck:
             raise UsageError(f"{argument} {named[:SHOWN]!r} {problem}; write {FORM}")
     if name is not None and name not in accelerators:
         raise UsageError(f"--class {name}: there is no such class; choose one of {', '.join(accelerators)}")
-    image = chosen.runtime_image or runtime_image.installed(chosen.context)
-    if image is None:
-        raise UsageError(
-            "no single operator with an image was found in the cluster, or it may not be read; name the operator's "
-            "image with --runtime-image"
-        )
+    image = chosen.runtime_image or runtime_image.the_installed(chosen.context)
     return ImageCheck(
         image=chosen.image,
         runtime_image=image,

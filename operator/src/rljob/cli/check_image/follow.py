@@ -53,8 +53,10 @@ class Ended:
 
 def run_check(check: ImageCheck, name: str, place: kubectl.Place, clock: Clock) -> Ended:
     """Run the pod and return how its container ended. Raise UsageError if that cannot be learned."""
-    with deleted_at_the_end(name, check, place):
+    with deleted_at_the_end(name, check, place) as made:
         kubectl.create(build_pod(check, name), place)
+        made.append(name)
+        say(f"checking {check.image} in pod {name}, without a device")
         pod = _wait(name, check, place, clock)
         status = _state(pod)
         log = ""
@@ -67,20 +69,21 @@ def run_check(check: ImageCheck, name: str, place: kubectl.Place, clock: Clock) 
 
 
 @contextmanager
-def deleted_at_the_end(name: str, check: ImageCheck, place: kubectl.Place) -> Iterator[None]:
-    """Delete the pod at the end, also after an interruption."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+def deleted_at_the_end(name: str, check: ImageCheck, place: kubectl.Place) -> Iterator[list[str]]:
+    """Delete the pod at the end, also after an interruption. Yield a list for its name once it has been created."""
+    before, made = signal.signal(signal.SIGTERM, _interrupt), list[str]()
     try:
-        yield
+        yield made
     finally:
         # A second Ctrl-C must not leave the pod behind.
         handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             kubectl.run(["delete", "pod", name, "--ignore-not-found", "--wait=false"], place)
         except UsageError as error:
-            say(
-                f"pod {name} could not be deleted ({error}); it ends by itself within {check.seconds} s: delete it then"
-            )
+            # A creation that was refused has said so. One that was not answered may still have made the pod.
+            if made:
+                ends = f"it ends by itself within {check.seconds} s: delete it then"
+                say(f"pod {name} could not be deleted ({error}); {ends}")
         finally:
             signal.signal(signal.SIGINT, handlers[signal.SIGINT])
             signal.signal(signal.SIGTERM, before)

@@ -131,6 +131,9 @@ class Run:
         try:
             gather_facts()
         except UsageError as error:
+            # What the caller may not read is no error there: the cluster was not reached, so nothing can be claimed.
+            if stage is Stage.CLUSTER:
+                raise
             self.facts = replace(self.facts, errors={**self.facts.errors, stage: str(error)})
         self.done.add(stage)
 

@@ -60,12 +60,17 @@ class Sources:
 
 
 def cluster_run(
-    name: str, place: kubectl.Place, sources: Sources, launcher: Launcher, accelerators: AcceleratorTable
+    name: str,
+    place: kubectl.Place,
+    sources: Sources,
+    launcher: Launcher,
+    accelerators: AcceleratorTable,
+    command: str,
 ) -> ReportRun:
-    """Return the report of one job. Raise UsageError if nothing of it can be read."""
+    """Return the report of one job, for a command. Raise UsageError if nothing of it can be read."""
     now = time.time()
     try:
-        job: Manifest | None = kubectl.get_job(name, place)
+        job: Manifest | None = kubectl.get_recorded_job(name, place, command)
     except kubectl.NotFoundError:
         if sources.folder is None and sources.prometheus_url is None:
             raise

@@ -23,6 +23,7 @@ def add(commands: Commands[Parser]) -> None:
         exits={Exit.NEGATIVE: "a job is invalid; nothing was applied"},
         examples=(
             ("apply -f job.yaml", "create the job, or change it"),
+            ("apply -f - < job.yaml", "the same, from standard input"),
             ("apply -f job.yaml --dry-run", "let the API server check it too, and change nothing"),
         ),
     )
@@ -32,11 +33,11 @@ def add(commands: Commands[Parser]) -> None:
 
 def _apply(chosen: argparse.Namespace) -> int:
     from rljob.cli.judged import complain, judge, read_sources
-    from rljob.cli.manifests import STDIN
+    from rljob.cli.manifests import STDIN, read_standard_input
 
-    if STDIN in chosen.file:
-        raise UsageError("-f - cannot be applied, because it is read twice; write the manifest to a file")
-    files = read_sources(chosen.file, chosen)
+    # It can be read once, and kubectl reads it too.
+    given = read_standard_input() if STDIN in chosen.file else None
+    files = read_sources(chosen.file, chosen, given)
     unnamed = next((job for job in files.jobs if not job.is_named), None)
     if unnamed is not None:
         raise UsageError(
@@ -52,5 +53,5 @@ def _apply(chosen: argparse.Namespace) -> int:
     form = chosen.output if chosen.output in output.DATA else None
     words += ["--output", form] if form else []
     place = kubectl.Place(chosen.namespace, chosen.context)
-    print(kubectl.run(words, place, seconds=APPLY_SECONDS).strip())
+    print(kubectl.run(words, place, text=given, seconds=APPLY_SECONDS).strip())
     return 0

@@ -7,6 +7,7 @@ import argparse
 from rljob.api import group
 from rljob.cli import kubectl, output
 from rljob.cli.arguments import Commands, Parser, job_command, seconds
+from rljob.cli.status import status_document
 
 SLACK_SECONDS = 20
 """More than kubectl needs to end a wait at its own deadline."""
@@ -19,7 +20,7 @@ def add(commands: Commands[Parser]) -> None:
         "delete",
         "delete a job with its cluster and status; checkpoints and kept logs stay on their volumes",
         _run,
-        outputs=(output.TABLE, output.NAME),
+        outputs=output.FORMS,
         examples=(
             ("delete sums", "delete a job, and return when it is gone"),
             ("delete sums --force", "do not wait for a checkpoint (stop.requireCheckpoint)"),
@@ -33,7 +34,13 @@ def _run(chosen: argparse.Namespace) -> int:
     place = kubectl.Place(chosen.namespace, chosen.context)
     if chosen.force:
         kubectl.patch_job(chosen.name, {"metadata": {"annotations": {f"{group.GROUP}/force-delete": "true"}}}, place)
+    # Data about a job that is gone is what was known of it.
+    is_shown = chosen.output in (output.JSON, output.YAML)
+    shown = status_document(kubectl.get_job(chosen.name, place)) if is_shown else {}
     words = ["delete", f"rljobs.{group.GROUP}", chosen.name, "--timeout", f"{chosen.timeout}s"]
     told = kubectl.run(words, place, seconds=chosen.timeout + SLACK_SECONDS)
-    print(f"rljob.{group.GROUP}/{chosen.name}" if chosen.output == output.NAME else told.strip())
+    if chosen.output in output.DATA:
+        print(output.data_page([{"job": chosen.name, **shown, "deleted": True}], chosen.output))
+    else:
+        print(told.strip())
     return 0

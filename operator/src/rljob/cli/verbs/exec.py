@@ -33,6 +33,7 @@ def add(commands: Commands[Parser]) -> None:
         action="store_true",
         help="connect the terminal as it is: control sequences of the program reach it",
     )
+    made.passes_on = True
     made.add_argument("words", nargs="*", metavar="-- COMMAND", help="command with its arguments")
 
 

@@ -17,7 +17,7 @@ def add(commands: Commands[Parser]) -> None:
         "export",
         "export a checkpoint of an RLJob to a folder, a claim or a model hub",
         _run,
-        outputs=(output.TABLE, *output.DATA),
+        outputs=output.FORMS,
         examples=(
             ("export sums --to /data/export --wait 600", "export the last checkpoint to a folder, and wait for it"),
             ("export sums --step best --to hf:team/sums --secret hub", "push the best kept checkpoint to a hub"),

@@ -34,10 +34,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     place = kubectl.Place(chosen.namespace, chosen.context)
     chosen_labels = ("--selector", chosen.selector) if chosen.selector else ()
-    everywhere = (kubectl.EVERYWHERE,) if chosen.all_namespaces else ()
-    jobs = kubectl.list_items(kubectl.JOBS, place, *everywhere, *chosen_labels)
-    if not jobs and place.namespace and not everywhere:
-        kubectl.check_namespace(place)
+    jobs = kubectl.list_jobs(place, *chosen_labels, everywhere=chosen.all_namespaces)
     wanted = {state.lower() for state in chosen.state or ()}
     jobs = [job for job in jobs if not wanted or str((job.get("status") or {}).get("state")).lower() in wanted]
     if chosen.output in output.DATA:

@@ -32,7 +32,7 @@ def add(commands: Commands[Parser]) -> None:
             ("logs sums --records /mnt/logs", "show the last attempt of a deleted job, where its volume is mounted"),
             ("logs sums --collect", "copy the logs of all nodes and devices, and the stacks, to the log volume"),
         ),
-        outputs=(output.TABLE, *output.DATA),
+        outputs=output.FORMS,
     )
     made.add_argument("-f", "--follow", action="store_true", help="show what is added, until Ctrl-C or the pod's end")
     made.add_argument("--role", choices=ROLES, default=ROLES[0], help="whose log to show; default: driver")
@@ -56,14 +56,14 @@ def _logs(chosen: argparse.Namespace) -> int:
 
     if chosen.collect:
         return _collect(chosen)
-    if chosen.output != output.TABLE:
+    if chosen.output in output.DATA:
         raise UsageError(f"--output {chosen.output} needs --collect; a log has no other form than its text")
     lines = chosen.tail if chosen.tail is not None else logs.ALL
     wanted = logs.Wanted(chosen.role, chosen.attempt, lines, chosen.follow)
     if chosen.records is not None:
         return _show_files(chosen, wanted)
     place = kubectl.Place(chosen.namespace, chosen.context)
-    return logs.show(kubectl.get_job(chosen.name, place), wanted, place)
+    return logs.show(kubectl.get_recorded_job(chosen.name, place, chosen.command), wanted, place)
 
 
 def _collect(chosen: argparse.Namespace) -> int:

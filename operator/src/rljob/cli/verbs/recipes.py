@@ -64,9 +64,7 @@ def _list(chosen: argparse.Namespace) -> int:
     from rljob.cli.recipe_view import list_page
 
     place = kubectl.Place(chosen.namespace, chosen.context)
-    own = kubectl.list_items(f"rlrecipes.{GROUP}", place)
-    if not own and place.namespace:
-        kubectl.check_namespace(place)
+    own = kubectl.list_of_namespace(f"rlrecipes.{GROUP}", place)
     found = [*own, *kubectl.list_items(f"clusterrlrecipes.{GROUP}", place)]
     if chosen.output in DATA:
         print(data_page([{"recipes": [_summary(recipe) for recipe in found]}], chosen.output, _names(found)))

@@ -18,7 +18,7 @@ def add(commands: Commands[Parser]) -> None:
         "render",
         "print the objects that the operator would create: RayCluster and job.json",
         _render,
-        outputs=(output.YAML, output.JSON, output.NAME),
+        outputs=(output.YAML, output.JSON, output.NAME, output.TABLE, output.WIDE),
         exits={Exit.NEGATIVE: "a job is invalid"},
         examples=(
             ("render -f job.yaml", "print the RayCluster and job.json"),
@@ -41,7 +41,7 @@ def _render(chosen: argparse.Namespace) -> int:
     from rljob.cli import runtime_image
     from rljob.cli.judged import valid
     from rljob.cli.launcher import LAUNCHER
-    from rljob.cli.render import render
+    from rljob.cli.render import object_table, render
     from rljob.render.names import JobIdentity
 
     image = chosen.runtime_image or (runtime_image.installed(chosen.context) if chosen.cluster else None)
@@ -57,13 +57,16 @@ def _render(chosen: argparse.Namespace) -> int:
     # job.json names no image.
     told = image is not None or chosen.part == "job"
     note = "" if told else runtime_image.note((spec for _, spec in specs), cluster=chosen.cluster)
-    if chosen.output in (output.JSON, output.NAME):
-        if note:
-            print(f"rljob: note: {note}", file=sys.stderr)
-        documents = [document for each in made for document in each.documents]
-        objects = [document for document in documents if "kind" in document]
-        print(data_page(documents if chosen.output == output.JSON else objects, chosen.output))
-    else:
+    if chosen.output == output.YAML:
         head = f"# {note}\n" if note else ""
         print(head + "\n---\n".join(each.page for each in made))
+        return 0
+    if note:
+        print(f"rljob: note: {note}", file=sys.stderr)
+    documents = [document for each in made for document in each.documents]
+    objects = [document for document in documents if "kind" in document]
+    if chosen.output in (output.TABLE, output.WIDE):
+        print(object_table(objects, wide=chosen.output == output.WIDE))
+    else:
+        print(data_page(documents if chosen.output == output.JSON else objects, chosen.output))
     return 0

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rljob.cli import kubectl
+from rljob.cli import kubectl, output
 from rljob.cli.arguments import Commands, Parser, hours, job_command
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ def add(commands: Commands[Parser]) -> None:
         reads_spec=True,
         examples=(
             ("report sums", "write report.html from the records in the cluster"),
+            ("report sums -o json", "print the attempts of the run, and what it held, for a program"),
             ("report sums --prometheus http://localhost:9090 --since 48 -o sums.html", "report on a deleted job"),
         ),
     )
     made.add_argument(
         "-o",
         "--output",
-        type=Path,
-        default=Path("report.html"),
-        metavar="FILE",
-        help="file to write; default: report.html",
+        default="report.html",
+        metavar="FILE|FORMAT",
+        help=f"file to write, or one of {', '.join(output.FORMS)} to print the run; default: report.html",
     )
     add_sources(made)
 
@@ -58,10 +58,13 @@ def add_sources(made: Parser) -> None:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    from rljob.cli.report.command import write_report
+    from rljob.cli.report.command import run_page, write_report
 
     run = gather(chosen)
-    print(write_report(run, chosen.output))
+    if chosen.output in output.FORMS:
+        print(run_page(run, chosen.output))
+        return 0
+    print(write_report(run, Path(chosen.output)))
     for note in run.notes:
         print(f"note: {note}")
     return 0
@@ -78,4 +81,4 @@ def gather(chosen: argparse.Namespace) -> ReportRun:
     since = time.time() - chosen.since * HOUR if chosen.since is not None else None
     place = kubectl.Place(chosen.namespace, chosen.context)
     sources = Sources(chosen.records, chosen.prometheus, since)
-    return cluster_run(chosen.name, place, sources, LAUNCHER, chosen.accelerators)
+    return cluster_run(chosen.name, place, sources, LAUNCHER, chosen.accelerators, chosen.command)

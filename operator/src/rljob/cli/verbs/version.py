@@ -27,13 +27,14 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def _version(chosen: argparse.Namespace) -> int:
-    from rljob.cli.installation import operators
+    from rljob.cli.installation import SELECTOR, deployments
     from rljob.cli.launcher import LAUNCHER
     from rljob.cli.status import table
     from rljob.cli.version import versions
 
     own = versions(LAUNCHER.versions)
-    found = [] if chosen.client else operators(kubectl.Place(context=chosen.context))
+    read = () if chosen.client else deployments(SELECTOR, kubectl.Place(context=chosen.context))
+    found = read or ()
     if chosen.output in DATA:
         installed = [{"namespace": each.namespace, "version": each.version, "image": each.image} for each in found]
         print(data_page([{"client": own, "operators": installed}], chosen.output, [f"rljob/{own['rljob']}"]))
@@ -42,5 +43,7 @@ def _version(chosen: argparse.Namespace) -> int:
     if not chosen.client:
         rows = [(f"operator in {each.namespace}", each.version, each.image) for each in found]
         wide = chosen.output == output.WIDE
-        print(table([row if wide else row[:2] for row in rows]) if rows else "operator  not found, or not readable")
+        absent = "operator  not readable: ask an administrator for the permission to list Deployments"
+        none = absent if read is None else "operator  not found in the cluster"
+        print(table([row if wide else row[:2] for row in rows]) if rows else none)
     return 0

@@ -198,8 +198,19 @@ def test_a_pod_that_cannot_be_deleted_is_named(cluster: Cluster, capsys: pytest.
 
 def test_without_an_operator_its_image_must_be_named(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.errors = {"get deployments": "Error from server (Forbidden): deployments"}
-    assert check(cluster) == 2
-    assert "with --runtime-image" in capsys.readouterr().err
+    assert check(cluster) == 5
+    assert "may not be listed" in (told := capsys.readouterr().err)
+    assert "with --runtime-image" in told
+
+
+def test_a_pod_that_was_not_created_is_not_told_to_be_left(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = "Error from server (Forbidden): pods is forbidden"
+    cluster.errors = {"create": refused, "delete": refused}
+    assert check(cluster) == 5
+    assert capsys.readouterr().err.count("\n") == 1
+    assert cluster.calls[-1].startswith("delete pod check-image-")
 
 
 @pytest.mark.parametrize(

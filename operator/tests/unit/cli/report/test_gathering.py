@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import recorded
+import yaml
 from builders import Json
 
 from rljob.api.v1alpha1 import RLJobSpec
@@ -94,6 +95,25 @@ def test_while_the_head_lives_it_is_asked(cluster: Path) -> None:
     assert main(["report", "quickstart", "-o", "out/of/here.html"]) == 0
     assert words(cluster) == ["get", "get", "get", "exec"]
     assert "of pod head" in (cluster / "out/of/here.html").read_text()
+
+
+def test_a_run_is_printed_in_every_format(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(cluster, "pods", {"items": [HEAD]})
+    assert main(["report", "quickstart", "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["job"], told["state"], told["steps"]) == ("quickstart", "Succeeded", 40)
+    (attempt,) = told["attempts"]
+    assert (attempt["number"], attempt["outcome"], attempt["lastStep"]) == (1, "Succeeded", 40)
+    assert told["settings"]
+    assert main(["report", "quickstart", "-o", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out).keys() == told.keys()
+    assert main(["report", "quickstart", "-o", "name"]) == 0
+    assert capsys.readouterr().out == "rljob.rljob.dev/quickstart\n"
+    assert main(["report", "quickstart", "-o", "wide"]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.endswith("PLACE")
+    assert row.split()[:2] == ["1", "Succeeded"]
+    assert not (cluster / "report.html").exists()
 
 
 def test_a_reader_that_does_not_start_is_told_and_deleted(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,130 @@
+"""`rljob apply` passes on what it has checked, also from standard input; `delete` tells what it deleted as data too."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from builders import Json, small_spec
+
+from rljob.cli import output
+from rljob.cli.arguments import subcommands
+from rljob.cli.main import build_parser, main
+
+SCRIPT = """#!/bin/sh
+cd "$(dirname "$0")"
+echo "$@" >>words
+case "$*" in
+apply*"--filename -"*) cat >given; cat answer ;;
+get*) cat job ;;
+*) cat answer ;;
+esac
+"""
+
+
+def job(name: str, spec: Json | None = None) -> str:
+    document = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": name}}
+    return yaml.safe_dump({**document, "spec": spec or small_spec()})
+
+
+@pytest.fixture
+def cluster(kubectl: Path) -> Path:
+    """A kubectl that keeps what it is given."""
+    (kubectl / "kubectl").write_text(SCRIPT)
+    (kubectl / "answer").write_text("rljob.rljob.dev/sums created\n")
+    return kubectl
+
+
+def test_standard_input_is_checked_and_passed_on_as_it_is(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"# a comment\n{job('sums')}---\n" + yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"ü": "é"}}
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert main(["apply", "-f", "-", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "rljob.rljob.dev/sums created\n"
+    assert (cluster / "given").read_text(encoding="utf-8") == text
+    assert (cluster / "words").read_text() == "apply --filename - --dry-run=server\n"
+
+
+def test_a_file_and_standard_input_are_applied_together(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cluster / "job.yaml").write_text(job("other"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(job("sums")))
+    assert main(["apply", "-f", str(cluster / "job.yaml"), "-f", "-", "-n", "a"]) == 0
+    assert (cluster / "words").read_text().endswith("job.yaml --filename - --namespace a\n")
+    assert (cluster / "given").read_text() == job("sums")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        ("", 2, "-: contains no RLJob; found nothing"),
+        (job("sums", small_spec({"trainer": {"steps": -1}})), 1, "-: sums: spec.trainer.steps"),
+        ("a: [", 2, "-: not YAML: line 1"),
+    ],
+)
+def test_what_is_wrong_in_standard_input_is_not_applied(
+    cluster: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    code: int,
+    told: str,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert main(["apply", "-f", "-"]) == code
+    assert told in capsys.readouterr().err
+    assert not (cluster / "words").exists()
+
+
+def test_a_deleted_job_is_data(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = {"metadata": {"name": "sums", "namespace": "a"}, "status": {"state": "Training", "restarts": 2}}
+    (cluster / "job").write_text(json.dumps(known))
+    (cluster / "answer").write_text('rljob.rljob.dev "sums" deleted\n')
+    assert main(["delete", "sums", "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"namespace": "a", "job": "sums", "state": "Training", "restarts": 2, "deleted": True}
+    assert main(["delete", "sums", "-o", "name"]) == 0
+    assert capsys.readouterr().out == "rljob.rljob.dev/sums\n"
+    # Without -o, the right to read the job is not needed.
+    (cluster / "words").unlink()
+    assert main(["delete", "sums"]) == 0
+    assert capsys.readouterr().out == 'rljob.rljob.dev "sums" deleted\n'
+    assert (cluster / "words").read_text() == "delete rljobs.rljob.dev sums --timeout 600s\n"
+
+
+def test_rendered_objects_are_a_table_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.yaml").write_text(job("sums"))
+    words = ["render", "-f", str(tmp_path / "job.yaml")]
+    assert main([*words, "-o", "table"]) == 0
+    told = capsys.readouterr()
+    assert [line.split() for line in told.out.splitlines()] == [["KIND", "NAME"], ["RayCluster", "sums-00000-1"]]
+    assert "state it by --runtime-image" in told.err
+    assert main([*words, "-o", "wide"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["RayCluster", "sums-00000-1", "default", "ray.io/v1"]
+
+
+@pytest.mark.parametrize("name", [name for name, _ in subcommands(build_parser())])
+def test_every_command_with_formats_has_all_of_them(name: str) -> None:
+    found = [action for action in dict(subcommands(build_parser()))[name]._actions if "-o" in action.option_strings]
+    for action in found:
+        choices = set(action.choices or output.FORMS)
+        assert choices >= set(output.FORMS)
+        assert choices - set(output.FORMS) <= {output.CSV}
+
+
+def test_logs_of_a_job_that_is_gone_say_how_its_records_are_read(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cluster / "kubectl").write_text(
+        "#!/bin/sh\necho 'Error from server (NotFound): rljobs.rljob.dev \"x\" not found' >&2; exit 1\n"
+    )
+    for words in ("logs", "steps", "report"):
+        assert main([words, "team/x"]) == 4
+        told = capsys.readouterr().err
+        assert told.endswith(f"is mounted: `rljob {words} x -n team --records FOLDER`\n")
+        assert told.count("\n") == 1
