@@ -25,7 +25,8 @@ KEPT_SECONDS = 24 * 3600
 """How long an evaluation's RLJob stays after its end."""
 OF_TRAINING = (
     *("recipeRef", "unset", "suspend", "initializers", "checkpoint", "export", "evaluation", "stop", "stopRules"),
-    "optimizations",
+    # Limits on restarts require checkpoints; the defaults do not.
+    *("optimizations", "restart"),
 )
 
 
