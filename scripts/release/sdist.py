@@ -20,7 +20,6 @@ from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
-INDEX = "https://pypi.org/simple/"
 LISTING = "application/vnd.pypi.simple.v1+json"
 LISTING_BYTES = 64 << 20
 SECONDS = 60
@@ -101,10 +100,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.release.sdist", description=__doc__)
     parser.add_argument("lock", metavar="LOCK", type=Path)
     parser.add_argument("folder", metavar="FOLDER", type=Path)
-    index = os.environ.get("PIP_INDEX_URL", INDEX)
-    parser.add_argument("--index", default=index, metavar="URL", help="default: PIP_INDEX_URL, or PyPI")
+    index = os.environ.get("PIP_INDEX_URL")
+    parser.add_argument("--index", default=index, metavar="URL", help="package index; default: PIP_INDEX_URL")
     chosen = parser.parse_args(words)
     try:
+        if not chosen.index:
+            raise SdistError("no package index: set PIP_INDEX_URL, or --index")
         for pin in pins(chosen.lock.read_text()):
             print(fetch(pin, chosen.index, chosen.folder), flush=True)
     except (SdistError, OSError) as error:

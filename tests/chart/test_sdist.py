@@ -70,6 +70,12 @@ def words(index: Index, tmp_path: Path) -> list[str]:
     return [str(lock), str(tmp_path / "out"), "--index", index.url]
 
 
+def test_an_index_is_required(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    assert sdist.main([str(ROOT / "requirements/dev.txt"), "unused"]) == 1
+    assert "set PIP_INDEX_URL" in capsys.readouterr().err
+
+
 def test_the_archive_of_the_lock_is_downloaded_once(index: Index, words: list[str], tmp_path: Path) -> None:
     assert sdist.main(words) == 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
