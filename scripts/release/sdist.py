@@ -103,9 +103,10 @@ def main(words: Sequence[str] | None = None) -> int:
     index = os.environ.get("PIP_INDEX_URL")
     parser.add_argument("--index", default=index, metavar="URL", help="package index; default: PIP_INDEX_URL")
     chosen = parser.parse_args(words)
+    if not chosen.index:
+        print("rljob release: no package index: set PIP_INDEX_URL, or --index", file=sys.stderr)
+        return 1
     try:
-        if not chosen.index:
-            raise SdistError("no package index: set PIP_INDEX_URL, or --index")
         for pin in pins(chosen.lock.read_text()):
             print(fetch(pin, chosen.index, chosen.folder), flush=True)
     except (SdistError, OSError) as error:

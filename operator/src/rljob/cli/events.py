@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,10 @@ def of_job(events: Sequence[Manifest], job: JobIdentity) -> list[Manifest]:
 
 
 def _is_about(regarding: Manifest, job: JobIdentity) -> bool:
-    # The names of all objects of a job begin with the prefix, which contains a part of its uid.
+    # The names of all objects of a job begin with the prefix, which contains a part of its uid. An evaluation is a job.
     name = str(regarding.get("name") or "")
-    return regarding.get("uid") == job.uid or name == job.prefix or name.startswith(f"{job.prefix}-")
+    own = name == job.prefix or name.startswith(f"{job.prefix}-")
+    return regarding.get("uid") == job.uid or (own and not re.match(rf"{re.escape(job.prefix)}-e\d+(-|$)", name))
 
 
 def seen(event: Manifest) -> str:

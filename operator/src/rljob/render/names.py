@@ -33,6 +33,11 @@ class JobIdentity:
         """Common prefix of the children's names."""
         return f"{self.name}-{self.uid.replace('-', '')[:UID_CHARACTERS]}"
 
+    @property
+    def clusters(self) -> str:
+        """Shell pattern of the names of its RayClusters; those of its evaluations begin with the same prefix."""
+        return f"{self.prefix}-[0-9]*"
+
 
 def cluster_name(job: JobIdentity, generation: int) -> str:
     """Return the name of the RayCluster, its Secret and its ConfigMap."""

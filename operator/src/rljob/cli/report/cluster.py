@@ -210,13 +210,13 @@ def _folder_records(name: str, job: Manifest | None, folder: Path) -> list[Recor
         return records
     if job is not None:
         metadata = job["metadata"]
-        prefixes = [JobIdentity(metadata.get("namespace", ""), name, metadata["uid"]).prefix]
-    else:
-        clusters = (CLUSTER.fullmatch(path.name) for path in sorted(folder.iterdir()))
-        prefixes = sorted({found[1] for found in clusters if found and found[2] == name})
+        who = JobIdentity(metadata.get("namespace", ""), name, metadata["uid"])
+        return read_folders(folder, f"{who.clusters}/")
+    clusters = (CLUSTER.fullmatch(path.name) for path in sorted(folder.iterdir()))
+    prefixes = sorted({found[1] for found in clusters if found and found[2] == name})
     if len(prefixes) > 1:
         raise UsageError(
             f"--records {folder} contains several jobs of this name ({', '.join(prefixes)}), and the cluster "
             "has none of them; use the folder of one RayCluster"
         )
-    return read_folders(folder, f"{prefixes[0]}-*/") if prefixes else []
+    return read_folders(folder, f"{prefixes[0]}-[0-9]*/") if prefixes else []

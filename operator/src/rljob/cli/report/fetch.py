@@ -77,7 +77,7 @@ class Opened:
 def opened(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> Iterator[Opened]:
     """Yield a pod with the records: the head, or one that is created and deleted again."""
     own, who, logs = place_of(job, place), identity(job), spec.observability.log_path
-    kept = f"{who.prefix}-*/"
+    kept = f"{who.clusters}/"
     head = live_head(who, own)
     if head is not None:
         name = head["metadata"]["name"]
@@ -96,7 +96,7 @@ def opened(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> Iterator[Ope
 def record_folders(job: JobIdentity, spec: RLJobSpec) -> tuple[str, str]:
     """Return the folder with the records of all attempts in a head pod, and the pattern of the folders between."""
     logs = spec.observability.log_path
-    return (logs, f"{job.prefix}-*/") if logs is not None else (head_paths().spool, "")
+    return (logs, f"{job.clusters}/") if logs is not None else (head_paths().spool, "")
 
 
 def parse_listing(text: str) -> list[Record]:

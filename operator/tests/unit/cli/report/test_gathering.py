@@ -53,6 +53,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     other = logs / "quickstart-other-1" / "attempt-1"
     other.mkdir(parents=True)
     (other / "steps.jsonl").write_text(recorded.STEPS.replace('"step": 40', '"step": 99'))
+    evaluation = logs / "quickstart-29ae8-e40-0a1b2-1" / "attempt-1"
+    shutil.copytree(other, evaluation)
     put(tmp_path, "job", recorded.manifest("rljob"))
     snapshot = recorded.manifest("snapshot")
     spec = json.loads(snapshot["data"]["spec.json"])
