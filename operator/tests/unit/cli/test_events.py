@@ -8,7 +8,7 @@ from rljob.cli.events import of_job
 
 
 def event(name: str, uid: str = "") -> Json:
-    return {"regarding": {"name": name, "uid": uid}}
+    return {"metadata": {}, "regarding": {"name": name, "uid": uid}}
 
 
 def test_events_are_those_of_the_job_and_of_its_objects() -> None:
@@ -23,6 +23,6 @@ def test_events_are_those_of_the_job_and_of_its_objects() -> None:
         event("sums-0a1b2-e20"),
         event("sums-0a1b2-e20-1c2d3-1-head-abcde"),
         event("sums-0a1b20-1"),
-        {},
+        {"metadata": {}},
     ]
     assert of_job([*own, *others], IDENTITY) == own
