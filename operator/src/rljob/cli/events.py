@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,9 @@ def _is_about(regarding: Manifest, job: JobIdentity) -> bool:
     # The names of all objects of a job begin with the prefix, which contains a part of its uid. An evaluation is a job.
     name = str(regarding.get("name") or "")
     own = name == job.prefix or name.startswith(f"{job.prefix}-")
-    return regarding.get("uid") == job.uid or (own and not re.match(rf"{re.escape(job.prefix)}-e\d+(-|$)", name))
+    word = name.removeprefix(f"{job.prefix}-").partition("-")[0]
+    is_evaluation = word.startswith("e") and word[1:].isdecimal()
+    return regarding.get("uid") == job.uid or (own and not is_evaluation)
 
 
 def seen(event: Manifest) -> str:
