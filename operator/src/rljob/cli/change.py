@@ -11,7 +11,7 @@ from rljob.api.patches import Patch
 from rljob.cli import kubectl, output
 from rljob.cli.arguments import Commands, Example, Parser, Run, job_command, seconds
 from rljob.cli.errors import UsageError
-from rljob.cli.status import ENDED, status_document
+from rljob.cli.status import ENDED, has_checkpoints, status_document
 
 SLACK_SECONDS = 20
 """More than kubectl needs to end a wait at its own deadline."""
@@ -25,6 +25,8 @@ class Change:
     patch: Patch
     does: str
     """What happens now, in words."""
+    does_without_checkpoints: str
+    """What happens now to a job that saves none, or has not begun to train."""
     waits_for: tuple[str, str]
     """Field of the status that --wait watches, and the value that it waits for."""
     is_kept: tuple[str, ...]
@@ -70,7 +72,8 @@ def apply(chosen: argparse.Namespace, change: Change) -> int:
         print(output.data_page([status_document(changed)], chosen.output))
     else:
         now = (changed.get("status") or {}).get("state", state)
-        print(f"{name}: {change.does}" if not chosen.wait else f"{name} is {now}")
+        does = change.does if has_checkpoints(job) else change.does_without_checkpoints
+        print(f"{name}: {does}" if not chosen.wait else f"{name} is {now}")
     return 0
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
-from rljob.cli.status import software
-from rljob.cli.unschedulable import node_sentences, scheduler_sentences
+from rljob.cli.status import has_checkpoints, software
+from rljob.cli.unschedulable import amount, node_sentences, scheduler_sentences
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import Diagnosis, Expected, StartReason, diagnose
 from rljob.core.manifest_facts import wanted_workers
@@ -118,7 +118,8 @@ def _unmanaged(world: World) -> Iterator[str]:
 
 def _suspended(world: World) -> Iterator[str]:
     if (world.job.get("spec") or {}).get("suspend") and world.status["state"] not in ENDED:
-        yield "spec.suspend is true; set it to false to resume from the last checkpoint."
+        begins = "resume from the last checkpoint" if has_checkpoints(world.job) else "begin at step 0"
+        yield f"spec.suspend is true; set it to false to {begins}."
 
 
 def _status_message(world: World) -> Iterator[str]:
@@ -221,16 +222,24 @@ def _unscheduled_pods(world: World) -> Iterator[str]:
     for said in dict.fromkeys(waiting.values()):
         yield from scheduler_sentences(said)
     if world.lacks_devices:
-        yield (
-            "While other jobs use the devices, the job releases its nodes after a minute or two, waits and tries again."
-        )
+        yield _devices_advice(world)
     if len(waiting) < len(world.pods):
         yield (
             "The scheduled pods hold their nodes meanwhile; with a queue (scheduling.queueName), all pods start "
             "together."
         )
     if world.nodes is not None and world.cluster is not None:
-        yield from node_sentences(world.nodes, _devices(world.cluster))
+        yield from node_sentences(world.nodes, frozenset(_devices(world.cluster)))
+
+
+def _devices_advice(world: World) -> str:
+    """Say whether waiting can help: a pod with more devices than any node has never gets one."""
+    wanted = _devices(world.cluster) if world.cluster is not None else {}
+    for name, count in sorted(wanted.items()):
+        most = max((amount(node, "capacity", name) for node in world.nodes or ()), default=0)
+        if world.nodes is not None and 0 < most < count:
+            return f"A pod requests {count} {name}, and no node has more than {most}; lower devicesPerNode."
+    return "While other jobs use the devices, the job releases its nodes after a minute or two, waits and tries again."
 
 
 def _unscheduled(pod: Manifest) -> str | None:
@@ -306,15 +315,15 @@ def _wanted_pods(world: World) -> int:
     return 1 + (wanted_workers(world.cluster) if world.cluster else 0)
 
 
-def _devices(cluster: Manifest) -> frozenset[str]:
-    """Return the extended resources of the workers."""
-    return frozenset(
-        resource
+def _devices(cluster: Manifest) -> dict[str, int]:
+    """Return the extended resources of the workers, with their number per pod."""
+    return {
+        resource: int(count)
         for group in cluster["spec"].get("workerGroupSpecs") or ()
         for container in group["template"]["spec"]["containers"]
-        for resource in (container.get("resources") or {}).get("limits") or {}
+        for resource, count in ((container.get("resources") or {}).get("limits") or {}).items()
         if "/" in resource
-    )
+    }
 
 
 def _owns(owner: Manifest, child: Manifest) -> bool:

@@ -25,13 +25,21 @@ def describe(job: Mapping[str, Any]) -> str:
         head.append(f"{status.get('reason', '')}: {message}")
     sections = ["\n".join(head)]
     if progress := status.get("progress"):
-        sections.append(describe_progress(progress))
+        # The time of the end is known while the job trains only.
+        running = status.get("state") == "Training"
+        sections.append(describe_progress(progress if running else {**progress, "eta": None}))
+    if saved := status.get("checkpoint"):
+        sections.append(
+            f"checkpoint of step {saved['step']}, saved {saved.get('savedTime', ABSENT)}, in {saved['path']}"
+        )
+    if evaluations := (status.get("evaluation") or {}).get("steps"):
+        sections.append(_evaluations(evaluations))
     if cluster := status.get("rayCluster"):
         sections.append(_cluster(cluster))
     if conditions := status.get("conditions"):
         sections.append(_conditions(conditions))
     if attempts := status.get("attempts"):
-        sections.append(_attempts(attempts))
+        sections.append(_attempts(attempts, int((progress or {}).get("step", 0))))
         if any(attempt.get("endTime") for attempt in attempts):
             name = evidence_name(JobIdentity(metadata.get("namespace", "default"), metadata["name"], metadata["uid"]))
             sections.append(f"records of ended attempts: configmap/{name}")
@@ -52,6 +60,12 @@ def status_document(job: Mapping[str, Any]) -> dict[str, Any]:
     status, metadata = job.get("status") or {}, job["metadata"]
     place = {"namespace": metadata.get("namespace", "default"), "job": metadata["name"]}
     return {**place, "state": "Unknown", **status}
+
+
+def has_checkpoints(job: Mapping[str, Any]) -> bool:
+    """Return whether a job saves checkpoints, as far as its manifest tells: a recipe may say so."""
+    spec, status = job.get("spec") or {}, job.get("status") or {}
+    return bool(spec.get("checkpoint") or spec.get("recipeRef") or status.get("checkpoint"))
 
 
 def failed(job: Mapping[str, Any]) -> bool:
@@ -117,7 +131,16 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
     return table([head, *rows])
 
 
-def _attempts(attempts: Sequence[Mapping[str, Any]]) -> str:
+def _evaluations(evaluations: Sequence[Mapping[str, Any]]) -> str:
+    rows = [("EVALUATED STEP", "STATE", "SCORE", "RLJOB", "MESSAGE")]
+    for entry in evaluations:
+        state, score, message = (str(entry.get(key, ABSENT)) for key in ("state", "score", "message"))
+        rows.append((str(entry["step"]), state, score, str(entry["name"]), message))
+    return table(rows)
+
+
+def _attempts(attempts: Sequence[Mapping[str, Any]], step: int) -> str:
+    """Return the table; `step` is what the attempt that runs has reached."""
     rows = [("ATTEMPT", "RAYCLUSTER", "SUBMITTED", "ENDED", "LAST STEP", "OUTCOME")]
     for attempt in attempts:
         reason = f" ({attempt['reason']})" if attempt.get("reason") else ""
@@ -127,7 +150,7 @@ def _attempts(attempts: Sequence[Mapping[str, Any]]) -> str:
                 attempt["clusterName"],
                 attempt.get("submittedTime", ABSENT),
                 attempt.get("endTime", ABSENT),
-                str(attempt.get("lastStep", 0)),
+                str(attempt.get("lastStep", 0) if attempt.get("endTime") else step),
                 attempt.get("outcome", "running") + reason,
             )
         )

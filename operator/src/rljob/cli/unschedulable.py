@@ -57,7 +57,7 @@ def _translate(count: str, reason: str) -> str:
 
 def node_sentences(nodes: Sequence[Manifest], resources: frozenset[str]) -> Iterator[str]:
     """Report what is wrong with the nodes that have these devices."""
-    having = [node for node in nodes if any(_amount(node, "capacity", name) for name in resources)]
+    having = [node for node in nodes if any(amount(node, "capacity", name) for name in resources)]
     if resources and not having:
         yield f"No node has {' or '.join(sorted(resources))}; check that the device plug-in runs."
     faults = (
@@ -77,13 +77,14 @@ def _some(names: Sequence[str]) -> str:
 
 def _faulty(node: Manifest, resources: frozenset[str]) -> str:
     for name in sorted(resources):
-        offered, there = _amount(node, "allocatable", name), _amount(node, "capacity", name)
+        offered, there = amount(node, "allocatable", name), amount(node, "capacity", name)
         if offered < there:
             return f"{_name(node)} ({offered} of {there} usable)"
     return ""
 
 
-def _amount(node: Manifest, kind: str, resource: str) -> int:
+def amount(node: Manifest, kind: str, resource: str) -> int:
+    """Return how much of a resource a node has, by `capacity` or `allocatable`."""
     return int(((node.get("status") or {}).get(kind) or {}).get(resource, 0))
 
 

@@ -40,9 +40,9 @@ def unscheduled(name: str, said: str) -> Json:
     return pod(name, {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said})
 
 
-def node(name: str, usable: int = 16, *, ready: str = "True", cordoned: bool = False) -> Json:
+def node(name: str, usable: int = 16, *, capacity: int = 16, ready: str = "True", cordoned: bool = False) -> Json:
     state = {
-        "capacity": {NPU: "16"},
+        "capacity": {NPU: str(capacity)},
         "allocatable": {NPU: str(usable)},
         "conditions": [{"type": "Ready", "status": ready}],
     }
@@ -111,7 +111,9 @@ def test_a_job_that_gave_back_its_nodes_says_what_it_waits_for() -> None:
 
 
 def test_a_suspended_job_says_how_it_goes_on_and_an_ended_one_does_not() -> None:
-    assert "set it to false" in told(World(job({"suspend": True}, status={"state": "Suspended"})))
+    assert "to begin at step 0." in told(World(job({"suspend": True}, status={"state": "Suspended"})))
+    saved = {"checkpoint": {"path": "/data/ckpt", "everySteps": 5}}
+    assert "resume from the last" in told(World(job({"suspend": True, **saved}, status={"state": "Suspended"})))
     assert told(World(job({"suspend": True}, status={"state": "Succeeded", "message": "40 steps"}))) == "40 steps."
 
 
@@ -214,6 +216,9 @@ def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
     nothing = told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)], nodes=[]))
     assert f"No node has {NPU}; check that the device plug-in runs." in nothing
     assert "hold their nodes meanwhile" not in nothing
+    small = told(world(clusters=[cluster()], pods=pods, nodes=[node("a", 8, capacity=8), node("b", 4, capacity=4)]))
+    assert f"A pod requests 16 {NPU}, and no node has more than 8; lower devicesPerNode." in small
+    assert "waits and tries again" not in small
     many = told(world(clusters=[cluster()], pods=pods, nodes=[node(f"n{i}", ready="False") for i in range(6)]))
     assert "n0, n1, n2, n3 and 2 more not ready" in many
 

@@ -69,6 +69,30 @@ def test_the_page_tells_state_figures_conditions_and_attempts() -> None:
     assert describe(JOB) == PAGE
 
 
+def test_the_page_has_the_last_checkpoint_and_the_evaluations() -> None:
+    saved = {"step": 10, "path": "/data/ckpt", "savedTime": "2026-01-01T00:01:30Z"}
+    entry = {"step": 10, "name": "sums-0a1b2-e10", "state": "Succeeded", "score": "0.75"}
+    page = describe({**JOB, "status": {**JOB["status"], "checkpoint": saved, "evaluation": {"steps": [entry]}}})
+    assert "checkpoint of step 10, saved 2026-01-01T00:01:30Z, in /data/ckpt" in page
+    assert "10              Succeeded  0.75   sums-0a1b2-e10  -" in page
+
+
+def test_only_a_job_that_trains_has_a_time_of_its_end() -> None:
+    assert "ends about" in describe(JOB)
+    assert "ends about" not in describe({**JOB, "status": {**JOB["status"], "state": "Suspended"}})
+
+
+def test_the_step_of_the_attempt_that_runs_is_that_of_the_progress() -> None:
+    (attempt,) = JOB["status"]["attempts"]
+    running = {name: value for name, value in attempt.items() if name != "lastStep"}
+    rows = describe({**JOB, "status": {**JOB["status"], "attempts": [running]}}).splitlines()
+    assert rows[-1].split()[4] == "12"
+    ended = {**running, "endTime": "2026-01-01T00:03:00Z", "lastStep": 7, "outcome": "Stopped"}
+    status = {**JOB["status"], "attempts": [ended]}
+    page = describe({"metadata": {**JOB["metadata"], "uid": "0a1b2c3d"}, "status": status})
+    assert [row.split()[4] for row in page.splitlines() if row.startswith("1  ")] == ["7"]
+
+
 def test_the_page_names_where_ended_attempts_are_written_down() -> None:
     attempt = JOB["status"]["attempts"][0] | {"endTime": "2026-01-01T00:09:00Z"}
     metadata = JOB["metadata"] | {"uid": "0a1b2c3d-0000"}

@@ -24,7 +24,8 @@ def add(commands: Commands[Parser]) -> None:
 def _run(chosen: argparse.Namespace) -> int:
     value = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     does = "saves a checkpoint and continues in a new cluster"
+    without = "begins at step 0 in a new cluster, because it has no spec.checkpoint"
     wanted = change.Change(
-        patches.restart(value), does, ("restartRequest", value), ("metadata", "annotations", group.RESTART)
+        patches.restart(value), does, without, ("restartRequest", value), ("metadata", "annotations", group.RESTART)
     )
     return change.apply(chosen, wanted)

@@ -22,6 +22,10 @@ def add(commands: Commands[Parser]) -> None:
 
 def _run(chosen: argparse.Namespace) -> int:
     wanted = change.Change(
-        patches.resume(), "continues from its last checkpoint", ("state", "Training"), ("spec", "suspend")
+        patches.resume(),
+        "continues from its last checkpoint",
+        "begins at step 0, because it has no spec.checkpoint",
+        ("state", "Training"),
+        ("spec", "suspend"),
     )
     return change.apply(chosen, wanted)

@@ -24,6 +24,7 @@ def _run(chosen: argparse.Namespace) -> int:
     wanted = change.Change(
         patches.suspend(),
         "saves a checkpoint and releases its NPUs; `rljob resume` lets it continue",
+        "releases its NPUs; without spec.checkpoint nothing is saved, and `rljob resume` lets it begin at step 0",
         ("state", "Suspended"),
         ("spec", "suspend"),
     )

@@ -111,6 +111,9 @@ def _begin(context: Context, spec: RLJobSpec) -> Plan | None:
         occasion: Occasion | None = Occasion(step_number, automatic=False, request=asked)
         if export is None:
             problem = "the job has no spec.export, which says where to; `rljob export NAME --to PATH` sets it"
+        if not problem and context.live.spec is None and (invalid := context.live.violations):
+            # An invalid edit leaves what the job began with in force, which is not what was asked for.
+            problem = f"{invalid[0].field}: {invalid[0].message}"
         if problem:
             told = exports.with_request(context.status, asked)
             return context.write(told, _warning(f"request {asked!r}: {problem}"))

@@ -26,6 +26,7 @@ from builders import (
 )
 
 from rljob.api.export_status import ExportedStep, ExportState
+from rljob.api.texts import write_texts
 from rljob.core import times
 from rljob.core.observed import Observed, Refusal, RefusalCause
 from rljob.core.plan import CreateObject, EventType, Plan
@@ -212,6 +213,17 @@ def test_the_last_checkpoint_of_a_success_is_exported(word: str, count: int) -> 
     seen = world(OUT)
     assert entries_or_none(decide(replace(seen, progress=answer()))) == []
     assert len(entries_or_none(decide(finished(seen, word)))) == count
+
+
+def test_a_request_with_an_invalid_target_is_refused_instead_of_going_to_the_old_one() -> None:
+    seen = finished(world(OUT | {"when": "OnRequest"}, annotations={"rljob.dev/export": "2"}))
+    edited = spec_with({"when": "OnRequest", "to": {"path": "/nowhere/models"}})
+    plan = decide(replace(seen, job={**seen.job, "spec": write_texts(edited)}))
+    told = wrote(plan).export
+    assert told is not None
+    assert (told.request, told.steps) == ("2", [])
+    (note,) = plan.events
+    assert "spec.export.to.path: /nowhere/models is on no volume" in note.message
 
 
 def test_the_best_step_is_chosen_by_the_export() -> None:

@@ -1,0 +1,38 @@
+"""What `suspend`, `resume`, `stop` and `restart` say about jobs with and without checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import Json
+
+from rljob.cli import kubectl
+from rljob.cli.main import main
+
+SAVING = {"checkpoint": {"path": "/data/ckpt", "everySteps": 5}}
+
+
+@pytest.mark.parametrize(
+    ("command", "spec", "says"),
+    [
+        ("suspend", SAVING, "saves a checkpoint and releases its NPUs"),
+        ("suspend", {}, "without spec.checkpoint nothing is saved"),
+        ("resume", SAVING, "continues from its last checkpoint"),
+        ("resume", {"recipeRef": {"name": "r"}}, "continues from its last checkpoint"),
+        ("resume", {}, "begins at step 0"),
+        ("stop", SAVING, "saves a checkpoint and ends"),
+        ("stop", {}, "ends without a checkpoint"),
+        ("restart", {}, "begins at step 0 in a new cluster"),
+    ],
+)
+def test_a_job_without_checkpoints_is_promised_none(
+    command: str, spec: Json, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata: Json = {"namespace": "team", "name": "sums", "annotations": {"rljob.dev/restart": "now"}}
+    whole = spec | {"suspend": True, "stop": {"requested": True}}
+    job: dict[str, Any] = {"metadata": metadata, "spec": whole, "status": {"state": "Training"}}
+    monkeypatch.setattr(kubectl, "get_job", lambda *_: job)
+    monkeypatch.setattr(kubectl, "patch_job", lambda *_: job)
+    assert main([command, "sums"]) == 0
+    assert says in capsys.readouterr().out
