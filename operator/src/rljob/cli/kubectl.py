@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from rljob.api.group import GROUP
+from rljob.api.printing import without_colours
 from rljob.cli import bounded_process
 from rljob.cli.errors import UsageError
 from rljob.cli.kubectl_errors import (
@@ -195,7 +196,7 @@ def stream(arguments: Sequence[str], place: Place, *, show_errors: bool = False)
     with subprocess.Popen(command_line(arguments, place), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         errors = _Tail(process.stderr, show=show_errors)
         try:
-            _copy(process.stdout, sys.stdout)
+            _copy(process.stdout, _Plain(sys.stdout))
             code = process.wait()
         except BaseException:
             process.terminate()
@@ -204,6 +205,17 @@ def stream(arguments: Sequence[str], place: Place, *, show_errors: bool = False)
     if code and not show_errors:
         raise error_of(said)
     return code
+
+
+class _Plain:
+    """Writes the output of a program without its colours: as escapes they would hide the text."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self.flush = out, out.flush
+
+    def write(self, text: str) -> None:
+        """Write a piece."""
+        self._out.write(without_colours(text))
 
 
 class _Tail:
@@ -233,7 +245,7 @@ class _Tail:
         return self._end
 
 
-def _copy(stream: IO[bytes] | None, out: TextIO | _Tail) -> None:
+def _copy(stream: IO[bytes] | None, out: _Plain | _Tail) -> None:
     """Copy text as it comes, in pieces that end at characters."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     while stream is not None and (piece := os.read(stream.fileno(), 1 << 16)):

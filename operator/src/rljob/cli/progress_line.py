@@ -67,7 +67,8 @@ def clock(seconds: float) -> str:
 def progress_line(elapsed_seconds: float, state: str, progress: Mapping[str, Any], message: str = "") -> str:
     """Return the current line: the message before the first step, and while an attempt starts, else a bar."""
     if not progress.get("step") or (state == STARTING and message):
-        return f"{clock(elapsed_seconds)}  {state:<12} {message}".rstrip()[:MESSAGE_CHARACTERS]
+        line = f"{clock(elapsed_seconds)}  {state:<12} {message}".rstrip()
+        return line if len(line) <= MESSAGE_CHARACTERS else f"{line[: MESSAGE_CHARACTERS - 1]}…"
     told = [f"{label} {progress[key]}" for label, key in FIGURES if progress.get(key) is not None]
     bar = progress_bar(int(progress["step"]), int(progress.get("totalSteps", 0)))
     return f"{clock(elapsed_seconds)}  {state:<12} {bar}  {'  '.join(told)}".rstrip()

@@ -19,6 +19,8 @@ class Terminal(io.StringIO):
 
 def test_it_tells_the_message_before_the_first_step_and_figures_after() -> None:
     assert progress_line(65, "Starting", {}, "waits for the head") == " 1:05  Starting     waits for the head"
+    cut = progress_line(65, "Starting", {}, "x" * 200)
+    assert (len(cut), cut[-1]) == (140, "…")
     told = progress_line(5, "Training", PROGRESS)
     assert told == " 0:05  Training     [###############...............] 20/40  reward 0.8  idle 0.1  ends about 16:42"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from builders import small_spec
 
-from rljob.api.printing import one_line, printable
+from rljob.api.printing import one_line, printable, without_colours
 from rljob.api.yaml11 import load_all
 from rljob.cli.main import main
 from rljob.cli.progress_line import Line
@@ -197,3 +197,17 @@ def test_an_error_ends_the_replacement() -> None:
     with contextlib.suppress(ValueError), printable_output():
         raise ValueError
     assert sys.stderr is before
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("\x1b[36m(WorkerDict pid=7)\x1b[0m step 3", "(WorkerDict pid=7) step 3"),
+        ("\x1b[1;31merror\x1b[m", "error"),
+        (" 10%|#\r 20%|##\r\ndone", " 10%|#\n 20%|##\ndone"),
+        ("\x1b[2Jcleared", "\x1b[2Jcleared"),
+    ],
+    ids=["Ray's prefix", "bold", "a progress bar", "not a colour"],
+)
+def test_the_output_of_a_program_is_shown_without_its_colours(written: str, shown: str) -> None:
+    assert without_colours(written) == shown
