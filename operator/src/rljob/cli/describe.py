@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rljob.api.quantity import quantity
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
 from rljob.cli.status import has_checkpoints, software
@@ -318,7 +319,7 @@ def _wanted_pods(world: World) -> int:
 def _devices(cluster: Manifest) -> dict[str, int]:
     """Return the extended resources of the workers, with their number per pod."""
     return {
-        resource: int(count)
+        resource: int(quantity(str(count)))
         for group in cluster["spec"].get("workerGroupSpecs") or ()
         for container in group["template"]["spec"]["containers"]
         for resource, count in ((container.get("resources") or {}).get("limits") or {}).items()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from rljob.api.quantity import quantity
 from rljob.core.observed import Manifest
 
 NAMED_NODES = 4
@@ -85,7 +86,7 @@ def _faulty(node: Manifest, resources: frozenset[str]) -> str:
 
 def amount(node: Manifest, kind: str, resource: str) -> int:
     """Return how much of a resource a node has, by `capacity` or `allocatable`."""
-    return int(((node.get("status") or {}).get(kind) or {}).get(resource, 0))
+    return int(quantity(str(((node.get("status") or {}).get(kind) or {}).get(resource, 0))))
 
 
 def _is_ready(node: Manifest) -> bool:

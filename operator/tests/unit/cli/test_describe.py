@@ -42,7 +42,7 @@ def unscheduled(name: str, said: str) -> Json:
 
 def node(name: str, usable: int = 16, *, capacity: int = 16, ready: str = "True", cordoned: bool = False) -> Json:
     state = {
-        "capacity": {NPU: str(capacity)},
+        "capacity": {NPU: f"{capacity * 1000}m"},
         "allocatable": {NPU: str(usable)},
         "conditions": [{"type": "Ready", "status": ready}],
     }

@@ -13,7 +13,7 @@ from rljob.cli import output
 from rljob.cli.errors import UsageError
 from rljob.cli.records import number
 from rljob.cli.report.page import page
-from rljob.cli.report.run import ReportRun
+from rljob.cli.report.run import EVALUATION_FIELDS, ReportRun
 from rljob.cli.status import ABSENT, table
 
 HEADS = ("ATTEMPT", "OUTCOME", "REASON", "FROM STEP", "LAST STEP")
@@ -71,6 +71,7 @@ def run_document(run: ReportRun) -> dict[str, Any]:
         ],
         "settings": [dataclasses.asdict(each) for each in run.settings],
         "decisions": [dataclasses.asdict(each) for each in run.decisions],
+        "evaluations": [dict(zip(EVALUATION_FIELDS, each, strict=True)) for each in run.evaluations],
         "notes": list(run.notes),
     }
 

@@ -44,6 +44,10 @@ class Setting:
     """Who set the value: the job or a recipe; empty for a default."""
 
 
+EVALUATION_FIELDS = ("step", "state", "score", "name", "message")
+"""Fields of status.evaluation.steps."""
+
+
 @dataclass(frozen=True)
 class ReportRun:
     """One job, as far as it is known."""
@@ -66,7 +70,7 @@ class ReportRun:
     settings: Sequence[Setting] = ()
     decisions: Sequence[Setting] = ()
     evaluations: Sequence[tuple[str, ...]] = ()
-    """Of checkpoints, by jobs of their own: step, state, score, name of the job, and message."""
+    """Of checkpoints, by jobs of their own: the texts of EVALUATION_FIELDS."""
     notes: Sequence[str] = ()
     """What the run reported although it continued; what the report lacks, and why."""
 
@@ -92,9 +96,8 @@ def status_attempts(status: Mapping[str, Any], now: float) -> list[Attempt]:
 
 def status_evaluations(status: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Read the evaluations of an RLJob's status."""
-    names = ("step", "state", "score", "name", "message")
     found = (status.get("evaluation") or {}).get("steps") or ()
-    return [tuple(str(entry.get(name, "")) for name in names) for entry in found]
+    return [tuple(str(entry.get(name, "")) for name in EVALUATION_FIELDS) for entry in found]
 
 
 def _attempt(raw: Mapping[str, Any], devices: float, now: float) -> Attempt:

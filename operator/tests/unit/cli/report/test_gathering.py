@@ -325,7 +325,7 @@ def test_what_the_run_reported_is_shown_and_escaped(cluster: Path) -> None:
     assert shown in (cluster / "report.html").read_text()
 
 
-def test_evaluations_of_checkpoints_are_a_table(cluster: Path) -> None:
+def test_evaluations_of_checkpoints_are_a_table_and_data(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = recorded.manifest("rljob")
     entry = {"name": "quickstart-29ae8-e20", "step": 20, "state": "Succeeded", "score": "0.8125"}
     lost = {"name": "quickstart-29ae8-e40", "step": 40, "state": "Failed", "message": "it was <deleted>"}
@@ -336,6 +336,10 @@ def test_evaluations_of_checkpoints_are_a_table(cluster: Path) -> None:
     assert "<h2>Evaluations</h2>" in text
     assert '<td class="n">0.8125</td><td>quickstart-29ae8-e20</td>' in text
     assert "it was &lt;deleted&gt;" in text
+    capsys.readouterr()
+    assert main(["report", "quickstart", "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["evaluations"]
+    assert shown[0] == {**entry, "step": "20", "message": ""}
 
 
 def test_attempts_that_the_status_lists_no_more_are_reckoned_from_the_records(cluster: Path) -> None:
