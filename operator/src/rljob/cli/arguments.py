@@ -186,6 +186,7 @@ def _passes_on(parser: Parser, given: Sequence[str]) -> bool:
 
 def subcommands(parser: Parser, name: str = "") -> Iterator[tuple[str, Parser]]:
     """Yield every command that does something, by its words, such as `recipes list`."""
+    # argparse has no public way to its subcommands.
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
     if not below:
         yield name, parser

@@ -26,7 +26,7 @@ class Change:
     does: str
     """What happens now, in words."""
     does_without_checkpoints: str
-    """What happens now to a job that saves none, or has not begun to train."""
+    """What happens now to a job that saves none."""
     waits_for: tuple[str, str]
     """Field of the status that --wait watches, and the value that it waits for."""
     is_kept: tuple[str, ...]

@@ -7,7 +7,7 @@ status. `control.execute` carries it out; the process may end after any effect.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rljob.core.observed import Manifest
 from rljob.render.ports import DASHBOARD_PORT
@@ -155,6 +155,13 @@ class Plan:
             raise AssertionError("events belong to the status write that they report")
         if self.rests and (self.status is None or self.requeue_after_seconds is None):
             raise AssertionError("a plan rests after a status write, for a time that it names")
+
+    def waiting_at_most(self, seconds: float) -> Plan:
+        """Return the plan; if nothing is to be written, with a next look within this time."""
+        if not self.empty:
+            return self
+        wait = self.requeue_after_seconds
+        return replace(self, requeue_after_seconds=seconds if wait is None else min(wait, seconds))
 
     @property
     def empty(self) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rljob.api.export_status import ExportedStep, ExportState, ExportStatus
 from rljob.api.status import RLJobStatus
 from rljob.core.observed import Refusal
@@ -48,7 +46,4 @@ def is_of_an_export(current: RLJobStatus, refusal: Refusal) -> bool:
 
 def paced(current: RLJobStatus, plan: Plan) -> Plan:
     """Return a plan that waits no longer than until the next look at an export; it may be the only one that waits."""
-    if under_way(current) is None or not plan.empty:
-        return plan
-    wait = plan.requeue_after_seconds
-    return replace(plan, requeue_after_seconds=POLL_SECONDS if wait is None else min(wait, POLL_SECONDS))
+    return plan if under_way(current) is None else plan.waiting_at_most(POLL_SECONDS)
