@@ -100,7 +100,9 @@ class Terminal:
 
     @contextlib.contextmanager
     def running(self, line: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a command until the end of the block."""
+        """Run a command until the end of the block. Ctrl-C reaches it as in a terminal."""
+        # A shell starts a background process with SIGINT ignored, and its children inherit that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         with subprocess.Popen(
             self.words(line),
             stdout=subprocess.PIPE,
@@ -109,6 +111,7 @@ class Terminal:
             cwd=self.folder,
             env=self.environment(),
         ) as process:
+            signal.signal(signal.SIGINT, before)
             try:
                 yield process
             finally:
