@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
-from rljob_runtime.verl_plugin import vllm_alias
+from rljob_runtime.verl_plugin import cpu_defaults, vllm_alias
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,6 +26,41 @@ def pytest_configure(config: pytest.Config) -> None:
         importlib.import_module("ray")
     if importlib.util.find_spec("verl") is not None:
         vllm_alias.install()  # As the plug-in does in a process of a run: without it verl finds no vLLM on CPUs.
+
+
+HERE = Path(__file__).parent
+TRAINING_SECONDS = 290.0
+
+
+class RealTraining(Protocol):
+    """Train as real_training.py does."""
+
+    def __call__(
+        self, folder: Path, name: str, *modules: Path, environment: Mapping[str, str] | None = None, **wish: Any
+    ) -> dict[str, Any]:
+        """Return what the run reports, and its standard error under `stderr`.
+
+        `modules` are folders from which the processes of the run import first.
+        """
+
+
+@pytest.fixture
+def real_training() -> RealTraining:
+    """Return the runner of real_training.py. A fixture, because modules of tests are no package in the image."""
+
+    def train(
+        folder: Path, name: str, *modules: Path, environment: Mapping[str, str] | None = None, **wish: Any
+    ) -> dict[str, Any]:
+        path = os.pathsep.join((*map(str, modules), os.environ.get("PYTHONPATH", "")))
+        variables = {**os.environ, **cpu_defaults.ENVIRONMENT, **(environment or {}), "PYTHONPATH": path}
+        words = [sys.executable, str(HERE / "real_training.py"), str(folder), json.dumps({"name": name, **wish})]
+        done = subprocess.run(
+            words, env=variables, capture_output=True, text=True, timeout=TRAINING_SECONDS, check=False
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return {**json.loads(done.stdout.splitlines()[-1]), "stderr": done.stderr}
+
+    return train
 
 
 IN_IMAGE = bool(os.environ.get("RLJOB_IN_IMAGE"))
@@ -42,7 +82,7 @@ collect_ignore = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     absent = importlib.util.find_spec("verl") is None
     for item in items:
-        if Path(__file__).parent not in item.path.parents:
+        if HERE not in item.path.parents:
             continue
         item.add_marker(pytest.mark.image)
         # Deprecation warnings of upstream are not test failures here.

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.verl_plugin import cpu_defaults
+import pytest
 
-SECONDS = 280.0
 HERE = Path(__file__).parent
 STEPS, STEPS_OF_AN_EPOCH = 5, 4
 SPREAD = 0.3
@@ -31,19 +27,23 @@ DRAFTS: dict[str, Any] = {
 }
 
 
-def train(folder: Path, name: str, **wish: Any) -> list[dict[str, float]]:
-    """Train, and return the metrics of each step."""
-    environment = {**os.environ, **cpu_defaults.ENVIRONMENT, "VERL_USE_EXTERNAL_MODULES": "log_prob_difference"}
-    environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    words = [sys.executable, str(HERE / "real_training.py"), str(folder)]
-    words.append(json.dumps({"name": name, "steps": STEPS, "spread": SPREAD, **wish}))
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "drafts have no history" not in done.stderr
-    return [step["metrics"] for step in json.loads(done.stdout.splitlines()[-1])["steps"]]
+Train = Callable[..., list[dict[str, float]]]
 
 
-def test_sampled_tokens_have_the_probabilities_that_the_trainer_computes(tmp_path: Path) -> None:
+@pytest.fixture
+def train(real_training: Any) -> Train:
+    """Return a function that trains and returns the metrics of each step."""
+
+    def run(folder: Path, name: str, **wish: Any) -> list[dict[str, float]]:
+        modules = {"VERL_USE_EXTERNAL_MODULES": "log_prob_difference"}
+        told = real_training(folder, name, HERE, environment=modules, steps=STEPS, spread=SPREAD, **wish)
+        assert "drafts have no history" not in told["stderr"]
+        return [step["metrics"] for step in told["steps"]]
+
+    return run
+
+
+def test_sampled_tokens_have_the_probabilities_that_the_trainer_computes(tmp_path: Path, train: Train) -> None:
     plain, drafted = train(tmp_path, "plain", overrides=SETTINGS), train(tmp_path, "drafted", **DRAFTS)
     apart = [statistics.fmean(step[DIFFERENCE] for step in steps) for steps in (plain, drafted)]
     print(f"mean difference of log-probabilities: {apart[0]:.2e} without drafts, {apart[1]:.2e} with them")

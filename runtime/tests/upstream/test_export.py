@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.contract import EXPORT_MANIFEST, ExportPlace, ExportRequest
-from runtime.tests.upstream.test_real_training import train
 
 STEPS = 2
 SPREAD = 0.4
@@ -45,7 +44,7 @@ def validated(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{STEPS}.jsonl").read_text().splitlines()]
 
 
-def test_the_export_generates_what_the_rollout_generated(tmp_path: Path) -> None:
+def test_the_export_generates_what_the_rollout_generated(tmp_path: Path, real_training: Any) -> None:
     told = tmp_path / "told"
     overrides = {
         "actor_rollout_ref.actor.optim.lr": 2e-2,  # so that the model generates something else than at the start
@@ -55,8 +54,8 @@ def test_the_export_generates_what_the_rollout_generated(tmp_path: Path) -> None
         "actor_rollout_ref.rollout.val_kwargs.do_sample": False,
         "actor_rollout_ref.rollout.val_kwargs.temperature": 0,
     }
-    run = train(tmp_path, "run", steps=STEPS, spread=SPREAD, devices=2, overrides=overrides)
-    made = run.folder / "checkpoints" / f"global_step_{STEPS}"
+    real_training(tmp_path, "run", steps=STEPS, spread=SPREAD, devices=2, overrides=overrides)
+    made = tmp_path / "run" / "checkpoints" / f"global_step_{STEPS}"
     assert sorted(file.name for file in made.glob("actor/model_*.pt")) == [
         f"model_world_size_2_rank_{rank}.pt" for rank in range(2)
     ]

@@ -6,9 +6,7 @@ import importlib
 import json
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,7 @@ from rljob_runtime.planning.rollout.replica import Engine
 from rljob_runtime.planning.rollout.simulation import simulate
 from rljob_runtime.planning.rollout.step_time import LinearStepTime, Origin
 from rljob_runtime.planning.rollout.traces import Request, Trace
-from rljob_runtime.verl_plugin import cpu_defaults
 
-SECONDS = 290.0
 HERE = Path(__file__).parent
 SAVED = 12
 """The step in the middle of the second epoch after which a run is resumed."""
@@ -51,26 +47,28 @@ def trace() -> Any:
     return importlib.import_module("length_trace")
 
 
-def train(folder: Path, name: str, steps: int, **wish: Any) -> Run:
-    """Train and return what was seen."""
-    length_trace = trace()
-    record = folder / f"{name}.jsonl"
-    environment = {**os.environ, **cpu_defaults.ENVIRONMENT, length_trace.RECORD: str(record)}
-    environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    wish["overrides"] = length_trace.overrides(folder) | wish.get("overrides", {})
-    words = [sys.executable, str(HERE / "real_training.py"), str(folder)]
-    words.append(json.dumps({"name": name, "steps": steps, **wish}))
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["notes"] == []
-    seconds = [float(step["metrics"]["timing_s/gen"]) for step in told["steps"]]
-    responses = [json.loads(line) for line in record.read_text().splitlines()]
-    size = length_trace.BATCH * length_trace.SAMPLES
-    batches = [responses[start : start + size] for start in range(0, len(responses), size)]
-    assert len(batches) == len(seconds)
-    rows, tokens = ([[pair[place] for pair in batch] for batch in batches] for place in (0, 1))
-    return Run(folder / name, seconds, rows, tokens)
+Train = Callable[..., Run]
+
+
+@pytest.fixture
+def train(real_training: Any) -> Train:
+    """Return a function that trains and returns what was seen."""
+
+    def run(folder: Path, name: str, steps: int, **wish: Any) -> Run:
+        length_trace = trace()
+        record = folder / f"{name}.jsonl"
+        wish["overrides"] = length_trace.overrides(folder) | wish.get("overrides", {})
+        told = real_training(folder, name, HERE, environment={length_trace.RECORD: str(record)}, steps=steps, **wish)
+        assert told["notes"] == []
+        seconds = [float(step["metrics"]["timing_s/gen"]) for step in told["steps"]]
+        responses = [json.loads(line) for line in record.read_text().splitlines()]
+        size = length_trace.BATCH * length_trace.SAMPLES
+        batches = [responses[start : start + size] for start in range(0, len(responses), size)]
+        assert len(batches) == len(seconds)
+        rows, tokens = ([[pair[place] for pair in batch] for batch in batches] for place in (0, 1))
+        return Run(folder / name, seconds, rows, tokens)
+
+    return run
 
 
 def predicted(known: Run, run: Run) -> list[float]:
@@ -105,7 +103,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def test_the_second_epoch_beside_verls_order_and_a_resume_within_it(folder: Path) -> None:
+def test_the_second_epoch_beside_verls_order_and_a_resume_within_it(folder: Path, train: Train) -> None:
     length_trace = trace()
     epoch = length_trace.STEPS_OF_AN_EPOCH
     ordered: dict[str, Any] = {"optimizations": {"length_aware_order": True}}

@@ -10,9 +10,7 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime.planning.rollout.recorded import read_trace
-from rljob_runtime.verl_plugin import cpu_defaults
 
-SECONDS = 280.0
 HERE = Path(__file__).parent
 compares = pytest.mark.skipif(not os.environ.get("RLJOB_COMPARE"), reason="RLJOB_COMPARE asks for the comparison")
 STEPS = 10
@@ -82,19 +78,22 @@ class Run:
         return {name: getattr(value, "_local_tensor", value).float() for name, value in loaded.items()}
 
 
-def train(folder: Path, name: str, **wish: Any) -> Run:
-    """Train and return what was seen."""
-    log = folder / f"{name}-processes"
-    log.mkdir()
-    shutil.copy(HERE / "process_log.py", log / "sitecustomize.py")
-    environment = {**os.environ, **cpu_defaults.ENVIRONMENT, "PROCESS_LOG": str(log)}
-    environment["PYTHONPATH"] = f"{log}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    words = [sys.executable, str(HERE / "real_training.py"), str(folder), json.dumps({"name": name, **wish})]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    processes = [Process(**json.loads(file.read_text())) for file in log.glob("*.json")]
-    return Run(folder / name, told["steps"], told["notes"], processes)
+Train = Callable[..., Run]
+
+
+@pytest.fixture
+def train(real_training: Any) -> Train:
+    """Return a function that trains and returns what was seen."""
+
+    def run(folder: Path, name: str, **wish: Any) -> Run:
+        log = folder / f"{name}-processes"
+        log.mkdir()
+        shutil.copy(HERE / "process_log.py", log / "sitecustomize.py")
+        told = real_training(folder, name, log, environment={"PROCESS_LOG": str(log)}, **wish)
+        processes = [Process(**json.loads(file.read_text())) for file in log.glob("*.json")]
+        return Run(folder / name, told["steps"], told["notes"], processes)
+
+    return run
 
 
 @pytest.fixture
@@ -104,7 +103,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def test_steps_with_every_switch_on(folder: Path) -> None:
+def test_steps_with_every_switch_on(folder: Path, train: Train) -> None:
     few = {"actor_rollout_ref.rollout.max_num_seqs": 4}  # of the 32 requests of a step
     switches = {"skip_old_log_prob": True, "gc_freeze": True, "late_binding": True}
     run = train(folder, "run", steps=3, overrides=few, optimizations=switches)
@@ -133,7 +132,7 @@ def test_steps_with_every_switch_on(folder: Path) -> None:
         assert [(len(process.freezes), process.enabled) for process in freezing] == [(1, True)], caller
 
 
-def test_a_chosen_step_leaves_one_trace_of_the_chosen_rank(folder: Path) -> None:
+def test_a_chosen_step_leaves_one_trace_of_the_chosen_rank(folder: Path, train: Train) -> None:
     traces, profiler = folder / "traces", "actor_rollout_ref.actor.profiler"
     run = train(
         folder,
@@ -156,7 +155,7 @@ def test_a_chosen_step_leaves_one_trace_of_the_chosen_rank(folder: Path) -> None
 
 
 @compares
-def test_parameters_are_as_close_as_those_of_two_plain_runs(folder: Path) -> None:
+def test_parameters_are_as_close_as_those_of_two_plain_runs(folder: Path, train: Train) -> None:
     rollouts = {
         "skip.rollout_tq.enable": True,
         "skip.rollout_tq.dump_dir": str(folder / "rollouts"),
@@ -181,7 +180,7 @@ def test_parameters_are_as_close_as_those_of_two_plain_runs(folder: Path) -> Non
 
 
 @compares
-def test_pauses_for_garbage(folder: Path) -> None:
+def test_pauses_for_garbage(folder: Path, train: Train) -> None:
     long = {"data.max_response_length": 128, "actor_rollout_ref.rollout.max_model_len": 256}
     for freezes in (False, True):
         wish = {"steps": 6, "overrides": long, "optimizations": {"gc_freeze": freezes}, "forks": False}
