@@ -26,8 +26,10 @@ from rljob_runtime.launch import HARD_STOP_POLL_SECONDS
 from rljob_runtime.mirror import Mirror
 from rljob_runtime.ray_cluster import head_lock
 from rljob_runtime.spool import Spool
+from rljob_runtime.step_metrics import VALIDATION_SCORE
 from rljob_runtime.stop import Head, Here, await_listener, head_address, stop_here
 from rljob_runtime.stop_rules import Match
+from rljob_runtime.trainer import Result
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from rljob_runtime.verl_plugin.result import result_of
 from runtime.tests.fenced_save_process import JOB
@@ -405,3 +407,18 @@ def test_a_stop_says_whether_it_met_a_rollout(
     outcome = launch.outcome_of(launched, result_of(Trainer(saved or 0, abandoned)))
     assert (outcome.exit_code, outcome.message) == (ExitCode.STOPPED, told)
     assert outcome.reason == ("StoppedWithoutCheckpoint" if saved is None else "Stopped")
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (0, "evaluated the model on data.validation: mean score 0.5"),
+        (40, "evaluated the checkpoint of step 40 on data.validation: mean score 0.5"),
+    ],
+)
+def test_an_evaluation_says_what_it_scored(spool: Spool, step: int, told: str) -> None:
+    attempt = preflight.Attempt(1, "sums-uid01-1-1", "pod", spool.root)
+    launched = launch.Launch(attempt, JOB, spool, launch.Patience(), Mirror(JOB, 1), VerlTrainer())
+    scored = Result(step, evaluation={VALIDATION_SCORE: 0.5})
+    outcome = launch.outcome_of(launched, scored)
+    assert (outcome.exit_code, outcome.reason, outcome.message) == (ExitCode.DONE, "Evaluated", told)

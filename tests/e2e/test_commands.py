@@ -267,6 +267,8 @@ def test_a_job_is_suspended_resumed_restarted_stopped_and_deleted(trains: Termin
     """One after another, with a watch beside it that ends with the job."""
     with trains.running(f"status {NAME} --watch") as watch:
         assert trains.told(f"suspend {NAME} --wait") == f"{NAMESPACE}/{NAME} is Suspended\n"
+        # `apply` keeps what `suspend` set, so that it is no difference.
+        assert trains.told("diff -f job.yaml") == "no difference\n"
         absent = trains.run(f"exec {NAME} -- true")
         assert (absent.returncode, absent.stderr.count("\n")) == (4, 1)
         assert "is Suspended and has no running head pod" in absent.stderr

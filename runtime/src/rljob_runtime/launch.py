@@ -279,7 +279,9 @@ def outcome_of(launch: Launch, result: Result) -> Outcome:
         return stopped(launch, result.step, result.stopped_by, result.abandoned_step)
     if result.evaluation is not None:
         score = result.evaluation.get(step_metrics.VALIDATION_SCORE, float("nan"))
-        message = f"evaluated step {result.step} on data.validation: mean score {score:.6g}"
+        # Without a checkpoint to load, as in the evaluations of another job's checkpoints, the run is at step 0.
+        what = f"the checkpoint of step {result.step}" if result.step else "the model"
+        message = f"evaluated {what} on data.validation: mean score {score:.6g}"
         return Outcome(int(ExitCode.DONE), "Evaluated", message, last_step=result.step)
     return Outcome(int(ExitCode.DONE), "Completed", f"trained {result.step} steps", last_step=result.step)
 

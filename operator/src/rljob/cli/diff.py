@@ -6,6 +6,8 @@ with those of the live object.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,9 @@ from rljob.cli.status import table
 from rljob.core.spec.merge import path_text
 from rljob.core.spec.mutability import ChangeEffect, Difference, change_violations, compare
 from rljob.core.validation.violation import Violation
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation in which client-side `kubectl apply` keeps the manifest that it applied last."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,36 @@ def against_job(frozen: RLJobSpec, live: RLJobSpec, wanted: RLJobSpec) -> Change
     later = [each for each in compare(frozen, wanted) if each.effect is not ChangeEffect.AT_ONCE]
     at_once = [each for each in compare(live, wanted) if each.effect is ChangeEffect.AT_ONCE]
     return Changes((*at_once, *later), tuple(change_violations(frozen, wanted)), is_live=True)
+
+
+def applied_spec(live: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec that a job has after `kubectl apply`.
+
+    Fields that the manifest leaves out keep their values, as `suspend` after `rljob suspend`, unless the manifest that
+    was applied last had them. kubectl does the same for custom resources: apimachinery v0.35.4,
+    pkg/util/jsonmergepatch/patch.go, CreateThreeWayJSONMergePatch.
+    """
+    try:
+        last = json.loads((live["metadata"].get("annotations") or {}).get(LAST_APPLIED) or "{}")
+    except ValueError:
+        last = {}
+    before = last.get("spec") if isinstance(last, dict) else None
+    return _applied(before, spec, live.get("spec") or {})
+
+
+def _applied(before: object, wanted: Mapping[str, Any], live: object) -> dict[str, Any]:
+    earlier = before if isinstance(before, Mapping) else {}
+    merged = dict(live) if isinstance(live, Mapping) else {}
+    for key in earlier.keys() - wanted.keys():
+        merged.pop(key, None)
+    for key, value in wanted.items():
+        if isinstance(value, Mapping):
+            merged[key] = _applied(earlier.get(key), value, merged.get(key))
+        elif value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = value
+    return merged
 
 
 def against_file(before: RLJobSpec, after: RLJobSpec) -> Changes:

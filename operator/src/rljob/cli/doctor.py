@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from rljob.api.quantity import quantity
 from rljob.cli.installation import UNKNOWN, Installed
 
 SKEW_MINORS = 1
@@ -128,14 +129,21 @@ def devices(allocatable: Sequence[Mapping[str, object]] | None, resources: Itera
     if allocatable is None:
         fix = "ask an administrator for the permission to list nodes"
         return Finding("devices", Mark.UNKNOWN, "nodes may not be listed", fix)
-    counted = {
-        resource: sum(int(str(node.get(resource) or 0)) for node in allocatable) for resource in sorted(set(resources))
-    }
-    told = ", ".join(f"{count} {resource}" for resource, count in counted.items() if count)
+    told = ", ".join(text for resource in sorted(set(resources)) if (text := _offered(allocatable, resource)))
     if told:
-        return Finding("devices", Mark.OK, f"{told} on {len(allocatable)} nodes")
+        return Finding("devices", Mark.OK, told)
     fix = "install the Ascend device plug-in (docs/guides/ascend-nodes.md), unless all jobs have class cpu"
     return Finding("devices", Mark.NOTE, f"no node offers {' or '.join(sorted(set(resources)))}", fix)
+
+
+def _offered(allocatable: Sequence[Mapping[str, object]], resource: str) -> str:
+    """Return how many devices there are and how many a pod can have at most; empty if there is none."""
+    counts = [int(quantity(str(node.get(resource) or 0))) for node in allocatable]
+    having = [count for count in counts if count]
+    if not having:
+        return ""
+    many = f"{len(having)} nodes, {max(having)} at most on one" if len(having) > 1 else "1 node"
+    return f"{sum(having)} {resource} on {many}"
 
 
 def storage(classes: Sequence[tuple[str, bool]] | None) -> Finding:

@@ -33,12 +33,35 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"node\(s\) didn't have free ports", "{count} where one of its ports is in use"),
 )
 """Messages of kube-scheduler's plug-ins (kubernetes v1.36.2, pkg/scheduler/framework/plugins), and their meaning."""
+CLAIMS: tuple[tuple[str, str], ...] = (
+    (
+        r'persistentvolumeclaim "([^"]+)" not found',
+        "The PersistentVolumeClaim {0} does not exist in the namespace; create it, or correct runtime.volumes.",
+    ),
+    (
+        r'persistentvolumeclaim "([^"]+)" is being deleted',
+        "The PersistentVolumeClaim {0} is being deleted; create a claim, or name another one in the RLJob.",
+    ),
+    (
+        r'persistentvolumeclaim "([^"]+)" bound to non-existent persistentvolume "([^"]+)"',
+        "The volume {1} of the PersistentVolumeClaim {0} no longer exists; create a claim with a new volume.",
+    ),
+    (
+        r"pod has unbound immediate PersistentVolumeClaims",
+        "A PersistentVolumeClaim of the pod has no volume; `kubectl get pvc` shows which, `kubectl describe pvc` why.",
+    ),
+)
+"""Messages about all nodes (volumebinding/volume_binding.go, podHasPVCs and PreFilter), and what to do."""
 
 
 def scheduler_sentences(said: str) -> Iterator[str]:
     """Translate `0/12 nodes are available: 3 Insufficient …, 9 node(s) …`; unknown reasons are quoted."""
     plain = " ".join(said.split())
     head, colon, rest = plain.partition(" nodes are available: ")
+    about_claim = _claim_sentence(rest if colon else plain)
+    if about_claim:
+        yield about_claim
+        return
     if not colon:
         yield f"The scheduler reports: {plain.rstrip('.')}."
         return
@@ -47,6 +70,14 @@ def scheduler_sentences(said: str) -> Iterator[str]:
     translated = [_translate(count, reason) for count, reason in _REASON.findall(reasons)]
     told = "; ".join(translated) if translated else reasons
     yield f"None of {head.rpartition('/')[2]} nodes can run the next pod: {told}."
+
+
+def _claim_sentence(reason: str) -> str:
+    """Return what is wrong with a claim of the pod, which is the same for all nodes; empty if nothing is."""
+    for pattern, text in CLAIMS:
+        if found := re.match(pattern, reason):
+            return text.format(*found.groups())
+    return ""
 
 
 def _translate(count: str, reason: str) -> str:

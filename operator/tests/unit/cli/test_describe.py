@@ -226,10 +226,6 @@ def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        (
-            "pod has unbound immediate PersistentVolumeClaims. not found",
-            "pod has unbound immediate PersistentVolumeClaims",
-        ),
         ("2 Insufficient cpu. no new claims to deallocate, preemption: 0/9 nodes …", "2 with too little cpu free"),
         ("1 node(s) were unschedulable.", "1 cordoned"),
         (
@@ -244,8 +240,23 @@ def test_the_schedulers_words_are_translated(said: str, sentence: str) -> None:
     assert told == [f"None of 9 nodes can run the next pod: {sentence}."]
 
 
+@pytest.mark.parametrize("head", ["", "0/9 nodes are available: "])
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ('persistentvolumeclaim "data" not found. preemption: 0/9 nodes …', "claim data does not exist in the name"),
+        ('persistentvolumeclaim "data" is being deleted', "claim data is being deleted; create a claim, or name"),
+        ('persistentvolumeclaim "data" bound to non-existent persistentvolume "v"', "volume v of the claim data no"),
+        ("pod has unbound immediate PersistentVolumeClaims. not found", "`kubectl get pvc` shows which"),
+    ],
+)
+def test_a_claim_that_no_node_can_mount_is_named_with_the_fix(head: str, said: str, sentence: str) -> None:
+    (told,) = scheduler_sentences(head + said)
+    assert sentence in told.replace("PersistentVolumeClaim ", "claim ")
+
+
 def test_other_words_of_the_scheduler_are_passed_on() -> None:
-    said = 'persistentvolumeclaim "data" not found'
+    said = "running PreBind plugin failed"
     assert list(scheduler_sentences(said)) == [f"The scheduler reports: {said}."]
 
 

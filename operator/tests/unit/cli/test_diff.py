@@ -10,7 +10,7 @@ import yaml
 from builders import IDENTITY, Json, merged, saving, small_spec, typed
 
 from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
-from rljob.cli.diff import against_job
+from rljob.cli.diff import LAST_APPLIED, against_job, applied_spec
 from rljob.cli.main import main
 from rljob.core.observed import RecipeId
 from rljob.core.spec.recipes import resolve
@@ -62,6 +62,29 @@ def test_an_edit_that_a_running_job_refuses_is_told() -> None:
     assert not against_job(spec({}), spec({}), spec({}))
 
 
+@pytest.mark.parametrize(
+    ("last", "wanted", "live", "merged"),
+    [
+        # What a verb set stays: `rljob suspend` changes the live spec alone.
+        ({"a": 1}, {"a": 2}, {"a": 1, "suspend": True}, {"a": 2, "suspend": True}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, {"a": {"b": 1, "c": 2, "d": 3}}, {"a": {"b": 1, "d": 3}}),
+        ({"a": 1, "suspend": True}, {"a": 1}, {"a": 1, "suspend": True}, {"a": 1}),
+        ({"list": [1]}, {"list": [2]}, {"list": [1, 3]}, {"list": [2]}),
+        ({}, {"a": None, "b": {"c": None}}, {"a": 1}, {"b": {}}),
+        ({"a": 1}, {"a": {"b": 2}}, {"a": 1}, {"a": {"b": 2}}),
+    ],
+)
+def test_a_manifest_is_merged_as_kubectl_apply_does(last: Json, wanted: Json, live: Json, merged: Json) -> None:
+    annotations = {LAST_APPLIED: json.dumps({"spec": last})}
+    assert applied_spec({"metadata": {"annotations": annotations}, "spec": live}, wanted) == merged
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {LAST_APPLIED: "{"}, {LAST_APPLIED: "[]"}])
+def test_a_job_that_was_not_applied_keeps_every_field(annotations: dict[str, str] | None) -> None:
+    live = {"metadata": {"annotations": annotations}, "spec": {"a": 1, "suspend": True}}
+    assert applied_spec(live, {"a": 2}) == {"a": 2, "suspend": True}
+
+
 def test_two_files_are_compared_whatever_the_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = written(tmp_path, "old.yaml", job(SPEC, "before"))
     new = written(tmp_path, "new.yaml", job(merged(SPEC, {"trainer": {"steps": 50}}), "after"))
@@ -100,6 +123,9 @@ def test_a_job_of_the_cluster_is_judged_over_its_frozen_recipes(
     file = written(tmp_path, "job.yaml", job(merged(own, {"trainer": {"steps": 80}})))
     assert main(["diff", "-f", file]) == 1
     assert rows(capsys.readouterr().out)[2] == ["trainer.steps", "60", "80", "next", "cluster", "generation"]
+    assert main(["diff", "-f", written(tmp_path, "same.yaml", job(own))]) == 0
+    suspended = answers["rljobs"] | {"spec": own | {"suspend": True}}
+    (kubectl / "answer-rljobs").write_text(json.dumps(suspended))
     assert main(["diff", "-f", written(tmp_path, "same.yaml", job(own))]) == 0
     answers["configmaps"]["metadata"]["ownerReferences"] = []
     (kubectl / "answer-configmaps").write_text(json.dumps(answers["configmaps"]))

@@ -72,7 +72,7 @@ def _against_files(chosen: argparse.Namespace) -> list[tuple[JobManifest, Change
 
 
 def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> Changes:
-    from rljob.cli.diff import against_job
+    from rljob.cli.diff import against_job, applied_spec
     from rljob.cli.frozen import frozen_snapshot, snapshot_name
     from rljob.cli.launcher import LAUNCHER
     from rljob.core.validation.validate import check
@@ -93,7 +93,7 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> Changes:
     # The edit is merged over the recipes that were frozen with the job, as the operator does.
     now, wanted = (
         check(job.name, spec, frozen.recipes, launcher=LAUNCHER, accelerators=chosen.accelerators)
-        for spec in (live.get("spec") or {}, job.spec)
+        for spec in (live.get("spec") or {}, applied_spec(live, job.spec))
     )
     if wanted.spec is None:
         raise UsageError(f"{job.source}: {job.name}: {'; '.join(map(str, wanted.violations))}")

@@ -16,10 +16,11 @@ from rljob.cli.output import DATA, data_page
 
 if TYPE_CHECKING:
     from rljob.cli.doctor import Finding
+    from rljob.cli.installation import Installed
 
-KUBERAY = "app.kubernetes.io/name=kuberay-operator"
-"""kuberay v1.6.2, helm-chart/kuberay-operator/templates/_helpers.tpl."""
-KUEUE = "app.kubernetes.io/name=kueue"
+KUBERAY = ("app.kubernetes.io/name=kuberay-operator", "app.kubernetes.io/component=kuberay-operator")
+"""kuberay v1.6.2, helm-chart/kuberay-operator/templates/_helpers.tpl, and ray-operator/config/manager/manager.yaml."""
+KUEUE = ("app.kubernetes.io/name=kueue",)
 """kueue v0.15, charts/kueue/templates/_helpers.tpl and config/components/manager."""
 LEASES = "kube-node-lease"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -71,10 +72,10 @@ def _findings(chosen: argparse.Namespace) -> Iterator[Finding]:
     yield doctor.operator(deployments(SELECTOR, wide), own_version())
     absent = "no RayCluster is served, so no job can start"
     ray = [kind for kind in _kinds("ray.io", wide) if kind.startswith("rayclusters.")]
-    yield doctor.controller("KubeRay", ray, deployments(KUBERAY, wide), is_needed=True, absent=absent)
+    yield doctor.controller("KubeRay", ray, installed(KUBERAY, wide), is_needed=True, absent=absent)
     absent = "not installed: jobs with scheduling.queueName cannot start, and all others start at once"
     kueue = _kinds("kueue.x-k8s.io", wide)
-    yield doctor.controller("Kueue", kueue, deployments(KUEUE, wide), is_needed=False, absent=absent)
+    yield doctor.controller("Kueue", kueue, installed(KUEUE, wide), is_needed=False, absent=absent)
     allowed = {(verb, what): _may(verb, what, place) for verb, what, _ in doctor.RIGHTS}
     yield doctor.rights(allowed, chosen.namespace or "of the context")
     nodes = kubectl.list_readable("nodes", wide)
@@ -87,6 +88,18 @@ def _findings(chosen: argparse.Namespace) -> Iterator[Finding]:
     renewals = {lease["metadata"]["name"]: lease["spec"].get("renewTime") for lease in leases or ()}
     times = {name: datetime.fromisoformat(str(time)) for name, time in renewals.items() if time}
     yield doctor.clocks(times, datetime.now(UTC))
+
+
+def installed(selectors: tuple[str, ...], place: kubectl.Place) -> list[Installed] | None:
+    """Return the Deployments with the first of these labels that any has; None if the caller may not list them."""
+    from rljob.cli.installation import deployments
+
+    found: list[Installed] | None = []
+    for selector in selectors:
+        found = deployments(selector, place)
+        if found != []:
+            return found
+    return found
 
 
 def _kinds(group: str, place: kubectl.Place) -> list[str]:

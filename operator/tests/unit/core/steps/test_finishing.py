@@ -137,7 +137,7 @@ def test_a_rule_that_the_message_leaves_out_is_put_before_it() -> None:
 
 
 def test_an_evaluation_shows_its_score_without_a_step() -> None:
-    outcome = Outcome(0, "Evaluated", "evaluated step 0 on data.validation: mean score 0.62")
+    outcome = Outcome(0, "Evaluated", "evaluated the model on data.validation: mean score 0.62")
     told = answer({"phase": Phase.ENDED, "outcome": outcome, "step": 0, "total_steps": 0, "reward": 0.62})
     status = wrote(decide(running(progress=told)))
     assert (status.state, status.reason) == ("Succeeded", "Evaluated")
