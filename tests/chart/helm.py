@@ -47,9 +47,9 @@ def helm(*words: str | Path, kubeconfig: Path | None = None, timeout_seconds: fl
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
-def render(*words: str | Path) -> list[Manifest]:
+def render(*words: str | Path, release: str = RELEASE, namespace: str = NAMESPACE) -> list[Manifest]:
     """Render the chart; fail if helm rejects the values."""
-    answer = helm("template", RELEASE, CHART, "--namespace", NAMESPACE, *words)
+    answer = helm("template", release, CHART, "--namespace", namespace, *words)
     assert answer.code == 0, answer.stderr
     return [document for document in yaml.safe_load_all(answer.stdout) if document]
 

@@ -187,3 +187,20 @@ def test_uninstalling_keeps_crd_key_and_jobs_and_a_new_installation_finds_them(r
     on_cluster(release, "install", RELEASE, CHART, "--wait", "--timeout", "180s")
     assert token_key(release) == key
     assert [found["metadata"]["uid"] for found in jobs.find("rayclusters")] == [cluster["metadata"]["uid"]]
+
+
+def test_two_installations_for_one_namespace_each_share_a_cluster(kube: Kube) -> None:
+    namespaces = ("rljob-chart-one", "rljob-chart-two")
+
+    def release_in(namespace: str, *words: str | Path) -> Answer:
+        return helm(*words, "--namespace", namespace, kubeconfig=Path(kube.kubeconfig))
+
+    try:
+        for namespace in namespaces:
+            values = f"operator.watchNamespace={namespace},crds.enabled=false"
+            done = release_in(namespace, "install", RELEASE, CHART, "--create-namespace", "--set", values)
+            assert done.code == 0, done.stderr
+    finally:
+        for namespace in namespaces:
+            release_in(namespace, "uninstall", RELEASE, "--ignore-not-found", "--wait", "--timeout", "120s")
+            kube.delete("namespace", namespace, wait=False)

@@ -12,6 +12,26 @@
 {{- end }}
 {{- end }}
 
+{{/* Like the full name, but with a suffix, and without dots: names of Services are DNS labels of at most 63 characters. */}}
+{{- define "rljob.metricsService" -}}
+{{- include "rljob.fullname" . | replace "." "-" | trunc 55 | trimSuffix "-" }}-metrics
+{{- end }}
+
+{{/* Label of the pods that pull images. */}}
+{{- define "rljob.prePullName" -}}
+{{- include "rljob.name" . | trunc 55 | trimSuffix "-" }}-prepull
+{{- end }}
+
+{{/* Installations for one namespace have cluster-wide roles of their own. */}}
+{{- define "rljob.roleName" -}}
+{{- $name := include "rljob.fullname" . }}
+{{- if .Values.operator.watchNamespace }}
+{{- printf "%s-%s" $name .Release.Namespace }}
+{{- else }}
+{{- $name }}
+{{- end }}
+{{- end }}
+
 {{- define "rljob.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "rljob.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -83,10 +83,10 @@ PRIVILEGED = ("limits.rljob.dev/privileged", "remove it")
 
 ATTACKS: dict[str, Attack] = {
     "pods without the right to create pods": Attack(
-        small_spec(), ("bare may not create pods", "a role such as policies-"), user=User.BARE
+        small_spec(), ("bare may not create pods", "ask for the role policies-"), user=User.BARE
     ),
     "a RayCluster without the right to create one": Attack(
-        small_spec(), ("pods may not create rayclusters.ray.io", "a role such as policies-"), user=User.PODS
+        small_spec(), ("pods may not create rayclusters.ray.io", "ask for the role policies-"), user=User.PODS
     ),
     "another's ServiceAccount": Attack(
         small_spec({"runtime": {"serviceAccountName": "cluster-backup"}}),
