@@ -79,7 +79,9 @@ def with_english_anchors(text: str, english: str, page: str) -> str:
 
     def mark(match: re.Match[str]) -> str:
         level, anchor = next(rest)
-        return match[0] if level == 1 else f'<a id="{anchor}"></a>\n\n{match[0]}'
+        # The page has a translated heading's anchor anyway if it is the same.
+        same = level == 1 or headings(match[0])[0][1] == anchor
+        return match[0] if same else f'<a id="{anchor}"></a>\n\n{match[0]}'
 
     parts = FENCED.split(text)
     codes = [code[0] for code in FENCED.finditer(text)]

@@ -16,7 +16,8 @@ from scripts.site.pages import ROOT, TRANSLATED, tracked
 
 STAMP = re.compile(r"\A<!-- translation of (?P<page>\S+) at (?P<hash>[0-9a-f]{12}) -->\n")
 """A comment, because front matter would be a table on top of the page where the repository is browsed."""
-MUST_EXIST = ("README", "docs/install", "docs/quickstart", "docs/troubleshooting", "docs/faq")
+PAGES = "concepts faq glossary install operations quickstart runbooks training troubleshooting"
+MUST_EXIST = ("README", *(f"docs/{name}" for name in PAGES.split()))
 """With the pages of docs/guides, what readers of Chinese are promised."""
 
 

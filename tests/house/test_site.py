@@ -72,6 +72,10 @@ def test_links_to_english_headings_work_on_a_chinese_page() -> None:
     assert text == '# 甲\n\n```sh\n# x\n```\n\n<a id="the-b"></a>\n\n## 乙 `b`\n'
 
 
+def test_a_heading_that_is_the_same_in_both_languages_has_its_anchor_once() -> None:
+    assert with_english_anchors("# 甲\n\n## RLJob\n", "# A\n\n## RLJob\n", "a.zh.md") == "# 甲\n\n## RLJob\n"
+
+
 def test_a_chinese_page_with_other_headings_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^a.zh.md: its headings"):
         with_english_anchors("# 甲\n", "# A\n\n## B\n", "a.zh.md")
