@@ -1,10 +1,17 @@
-"""The client of the image pushes an export to a hub as one commit, and errors of the hub decide about another try."""
+"""`rljob_runtime export` with the image's client of a hub: one commit; errors of the hub decide about another try.
+
+The command runs as in a pod: in a process of its own, because the client reads its variables when it is imported.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,11 +19,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.contract import ExitCode, ExportPlace, ExportRequest
-from rljob_runtime.export.errors import ExportError
-from rljob_runtime.export.folder import Manifest, seal
-from rljob_runtime.export.source import Held
-from rljob_runtime.export.upload import upload
+from rljob_runtime.contract import EXPORT_MANIFEST, ExitCode, ExportPlace, ExportRequest, PodVariable
 
 TOKEN = "made-up-token"
 
@@ -73,48 +76,48 @@ def hub() -> Iterator[str]:
     server.server_close()
 
 
-def model(folder: Path, request: ExportRequest) -> tuple[Path, Manifest]:
-    made = folder / "model"
-    made.mkdir()
+def exported(folder: Path, address: str, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
+    """Export a step with weights in the hub's format, in an image that is offline as those of jobs are."""
+    step = folder / "checkpoints" / "global_step_4"
+    made = step / "actor" / "model" / "huggingface"
+    made.mkdir(parents=True)
     (made / "config.json").write_text("{}")
     (made / "model.safetensors").write_bytes(b"weights")
-    return made, seal(made, request, Held(4, 1, folder))
-
-
-def request(address: str) -> ExportRequest:
-    return ExportRequest(
-        "team", "sums", "uid", "/ckpt", 4, ExportPlace.HUGGING_FACE, repository="team/sums", address=address
+    with zipfile.ZipFile(step / "data.pt", "w"):
+        pass  # an empty archive is whole
+    asked = ExportRequest(
+        "team", "sums", "uid", str(step.parent), 4, ExportPlace.HUGGING_FACE, repository="team/sums", address=address
+    )
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "rljob_runtime", "export", asked.to_json().decode()],
+        env={**os.environ, **offline, PodVariable.EXPORT_TOKEN: token},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 
-def test_an_export_is_one_commit(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLJOB_EXPORT_TOKEN", TOKEN)
-    asked = request(hub)
-    made, manifest = model(tmp_path, asked)
-    assert upload(made, asked, manifest) == f"{hub}/team/sums/tree/abc"
+def test_an_export_is_one_commit(hub: str, tmp_path: Path) -> None:
+    done = exported(tmp_path, hub)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"rljob: Exported: {hub}/team/sums/tree/abc")
     (commit,) = Hub.commits
-    assert commit == {file.name: file.read_bytes() for file in made.iterdir()}
+    assert commit.keys() == {"config.json", "model.safetensors", EXPORT_MANIFEST}
+    assert commit["model.safetensors"] == b"weights"
     assert Hub.created[0]["name"] == "sums"
     assert Hub.created[0].get("private") is True or Hub.created[0].get("visibility") == "private"
 
 
-def test_a_wrong_token_is_not_tried_again_and_not_shown(
-    hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLJOB_EXPORT_TOKEN", "wrong-token")
-    asked = request(hub)
-    made, manifest = model(tmp_path, asked)
-    with pytest.raises(ExportError) as caught:
-        upload(made, asked, manifest)
-    assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "UploadFailed"), caught.value
-    assert "wrong-token" not in str(caught.value)
+def test_a_wrong_token_is_not_tried_again_and_not_shown(hub: str, tmp_path: Path) -> None:
+    done = exported(tmp_path, hub, token="wrong-token")
+    assert done.returncode == ExitCode.BAD_CONFIG
+    assert f"rljob: UploadFailed: {hub}: " in done.stdout
+    assert "wrong-token" not in done.stdout + done.stderr
     assert Hub.commits == []
 
 
-def test_a_hub_that_does_not_answer_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLJOB_EXPORT_TOKEN", TOKEN)
-    asked = request("http://127.0.0.1:9")
-    made, manifest = model(tmp_path, asked)
-    with pytest.raises(ExportError) as caught:
-        upload(made, asked, manifest)
-    assert caught.value.code == ExitCode.ENVIRONMENT
+def test_a_hub_that_does_not_answer_is_tried_again(tmp_path: Path) -> None:
+    done = exported(tmp_path, "http://127.0.0.1:9")
+    assert done.returncode == ExitCode.ENVIRONMENT, done.stdout
+    assert "offline mode" not in done.stdout

@@ -46,6 +46,9 @@ def upload(folder: Path, request: ExportRequest, manifest: Manifest) -> str:
 
 
 def _hugging_face(folder: Path, request: ExportRequest, manifest: Manifest) -> str:
+    # Images of jobs have HF_HUB_OFFLINE=1, and the package reads it when it is imported (huggingface_hub 1.33,
+    # constants.py:194). A value takes precedence over TRANSFORMERS_OFFLINE.
+    os.environ["HF_HUB_OFFLINE"] = "0"
     hub = _package("huggingface_hub")
     api = hub.HfApi(endpoint=request.address or None, token=_token(request))
     api.create_repo(request.repository, private=request.private, exist_ok=True)
