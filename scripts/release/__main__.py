@@ -109,6 +109,9 @@ def image_commands(release: Release, image: OwnImage) -> Iterator[list[str]]:
         made = shlex.join(["uvx", "--from", CYCLONEDX, "cyclonedx-py", "requirements", "-", "-o", str(described[bill])])
         yield ["sh", "-c", f"cat {files} | {made}"]
     digest = dist / f"{image.name.replace(':', '-')}.digest"
+    # A build adds to a list that exists, and a push would publish the images of an earlier run as well.
+    quoted = shlex.quote(name)
+    yield ["sh", "-c", f"! buildah manifest exists {quoted} || buildah manifest rm {quoted}"]
     build = ["buildah", "build", "--platform", ",".join(image.platforms), "--manifest", name, "-f", image.dockerfile]
     yield [*build, *release.build_arguments(image), "."]
     yield ["buildah", "manifest", "push", "--all", "--digestfile", str(digest), name, f"docker://{name}"]

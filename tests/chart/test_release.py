@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from scripts.release import __main__ as release
 from scripts.release import chart, mirror
-from scripts.release.images import MACHINES, OWN, bills, images_text, read_names
+from scripts.release.images import MACHINES, OWN, bills, images_text, own_name, read_names
 from tests.chart.helm import NAMESPACE, ROOT, binary, helm
 
 REGISTRY, VERSION = "registry.example.com/rl", "9.8.7"
@@ -76,17 +77,45 @@ def test_the_bills_of_materials_have_every_lock_of_an_image() -> None:
             assert len({lock for lock in locks if lock.endswith(tuple(MACHINES.values()))}) <= 1, name
 
 
-RECORDER = """#!/bin/sh
-echo "$(basename "$0") $*" >> "{log}"
-case "$(basename "$0") $*" in
-    "uvx "*) for word; do last="$word"; done; cat > "$last" ;;
-    "buildah manifest push "*) echo "sha256:{image}" > "$5" ;;
-    "helm push "*$FAILS) echo "Pushed: ${{3#oci://}}" >&2; echo "Digest: sha256:{chart}" >&2 ;;
-    "helm push "*) echo "Error: denied" >&2; exit 1 ;;
-    "helm "*) exec {helm} "$@" ;;
-esac
+RECORDER = """#!{python}
+import os, subprocess, sys
+from pathlib import Path
+
+name, words = Path(sys.argv[0]).name, sys.argv[1:]
+with open("{log}", "a") as log:
+    print(name, *words, file=log)
+
+
+def images(list_name):
+    return Path("{log}.lists") / list_name.replace("/", "_")
+
+
+match [name, *words]:
+    case ["uvx", *_]:
+        Path(words[-1]).write_text(sys.stdin.read())
+    case ["buildah", "manifest", "exists", which]:
+        sys.exit(not images(which).exists())
+    case ["buildah", "manifest", "rm", which]:
+        images(which).unlink()
+    case ["buildah", "build", *_]:
+        list_of = images(words[words.index("--manifest") + 1])
+        list_of.parent.mkdir(exist_ok=True)
+        with list_of.open("a") as file:
+            for platform in words[words.index("--platform") + 1].split(","):
+                print(platform, file=file)
+    case ["buildah", "manifest", "push", "--all", "--digestfile", digest, which, _]:
+        Path(digest).write_text("sha256:{image}")
+        with open("{log}.pushed", "a") as pushed:
+            print(which, *images(which).read_text().split(), file=pushed)
+    case ["helm", "push", package, *_] if "FAILS" in os.environ:
+        sys.exit("Error: denied")
+    case ["helm", "push", package, *_]:
+        print("Pushed:", package, file=sys.stderr)
+        print("Digest: sha256:{chart}", file=sys.stderr)
+    case ["helm", *_]:
+        sys.exit(subprocess.run(["{helm}", *words]).returncode)
 """
-"""With FAILS, a push of the chart fails."""
+"""buildah adds to a list that exists, as the real one does. With FAILS, a push of the chart fails."""
 IMAGE_DIGEST, CHART_DIGEST = "1" * 64, "2" * 64
 
 
@@ -95,7 +124,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put programs on PATH that record their words; helm packages and verifies as it is. Return the record."""
     folder, log = tmp_path / "programs", tmp_path / "record"
     folder.mkdir()
-    text = RECORDER.format(log=log, image=IMAGE_DIGEST, chart=CHART_DIGEST, helm=binary())
+    text = RECORDER.format(python=sys.executable, log=log, image=IMAGE_DIGEST, chart=CHART_DIGEST, helm=binary())
     for name in ("uvx", "buildah", "cosign", "helm"):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
@@ -151,6 +180,14 @@ def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_pa
     assert helm("verify", package, "--keyring", keyring / "public.gpg").code != 0
     assert {path.suffix for path in dist.glob("*.whl")} == {".whl"}
     assert f"{REGISTRY}/operator:{VERSION}" in (dist / "install.yaml").read_text()
+
+
+def test_a_second_run_publishes_nothing_of_the_first(recorded: Path, tmp_path: Path) -> None:
+    for dist in ("first", "second"):
+        assert release.main([*WORDS, *SITE, "--dist", str(tmp_path / dist), "--run"]) == 0
+    pushed = [line.split() for line in recorded.with_name("record.pushed").read_text().splitlines()]
+    expected = [[own_name(image, REGISTRY, VERSION), *image.platforms] for image in OWN]
+    assert pushed == expected * 2
 
 
 def test_a_chart_that_is_not_pushed_is_not_signed(
