@@ -20,6 +20,17 @@ ASCEND = ("linux/arm64", "linux/amd64")
 
 
 @dataclass(frozen=True)
+class Required:
+    """A build argument that the site states."""
+
+    name: str
+    platforms: tuple[str, ...] = ()
+    """The only platforms whose builds take it; empty: all."""
+    differs: bool = False
+    """The site states one for each platform, because no value suits two."""
+
+
+@dataclass(frozen=True)
 class OwnImage:
     """An image that a release builds."""
 
@@ -34,12 +45,18 @@ class OwnImage:
     platforms: tuple[str, ...] = BOTH
     arguments: tuple[tuple[str, str], ...] = ()
     """Build arguments that do not depend on the site."""
-    required: tuple[str, ...] = ("BASE_IMAGE",)
-    """Build arguments that the site states."""
+    required: tuple[Required, ...] = (Required("BASE_IMAGE"),)
 
 
 ASCEND_LOCKS = ("runtime-ascend-aarch64", "runtime-ascend-x86_64", "runtime-ascend-vllm", "suffix")
-ASCEND_ARGUMENTS = ("BASE_IMAGE", "TRITON_ASCEND_WHEEL", "TRITON_ASCEND_SHA256")
+ASCEND_ARGUMENTS = (
+    Required("BASE_IMAGE"),
+    Required("TRITON_ASCEND_WHEEL", differs=True),
+    Required("TRITON_ASCEND_SHA256", differs=True),
+    # On arm64 the lock has the wheel of torch that torch-npu requires (images/runtime/ascend/prepare.py).
+    Required("TORCH_WHEEL", ("linux/amd64",)),
+    Required("TORCH_SHA256", ("linux/amd64",)),
+)
 OWN = (
     OwnImage(
         "operator",
