@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.artifact_hub import SignKey
-from scripts.release import arguments
+from scripts.release import arguments, manifest
 from scripts.release.arguments import Statement
 from scripts.release.images import OWN, OwnImage, bills, own_name
 
@@ -81,10 +81,12 @@ def commands(release: Release) -> Iterator[list[str]]:
     for image in release.built():
         yield from image_commands(release, image)
     yield from chart_commands(release)
-    install = dist / "install.yaml"
-    yield [python, "-m", "scripts.release.manifest", release.registry, release.version, str(install)]
+    manifests = {name: dist / f"{name}.yaml" for name in manifest.OF}
+    for name, path in manifests.items():
+        made = ["--of", name, release.registry, release.version, str(path)]
+        yield [python, "-m", "scripts.release.manifest", *made]
     if release.key:
-        for file in ("images.txt", "install.yaml"):
+        for file in ("images.txt", *(path.name for path in manifests.values())):
             bundle = ["--bundle", str(dist / f"{file}.sigstore.json")]
             yield [*release.cosign("sign-blob", *bundle), str(dist / file)]
 
@@ -98,6 +100,10 @@ def image_commands(release: Release, image: OwnImage) -> Iterator[list[str]]:
         files = shlex.join(f"requirements/{lock}.txt" for lock in locks)
         made = shlex.join(["uvx", "--from", CYCLONEDX, "cyclonedx-py", "requirements", "-", "-o", str(described[bill])])
         yield ["sh", "-c", f"cat {files} | {made}"]
+    if image.go:
+        described[image.name] = dist / f"{image.name}.cdx.json"
+        made_of = [image.context, image.name, release.version, str(described[image.name])]
+        yield [sys.executable, "-m", "scripts.release.modules", *made_of]
     digest = dist / f"{image.name.replace(':', '-')}.digest"
     # A build adds to a list that exists, and a push would publish the images of an earlier run as well.
     quoted = shlex.quote(name)
@@ -106,7 +112,7 @@ def image_commands(release: Release, image: OwnImage) -> Iterator[list[str]]:
         values = arguments.of_build(release.arguments, image, platform)
         stated = [word for key, value in values.items() for word in ("--build-arg", f"{key}={value}")]
         build = ["buildah", "build", "--platform", platform, "--manifest", name, "-f", image.dockerfile]
-        yield [*build, *stated, "."]
+        yield [*build, *stated, image.context]
     yield ["buildah", "manifest", "push", "--all", "--digestfile", str(digest), name, f"docker://{name}"]
     if release.key:
         repository = name.rpartition(":")[0]

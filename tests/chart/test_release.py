@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -172,8 +173,11 @@ def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_pa
             # Instead of a bill, the recorder writes what it should be made of.
             text = "".join((ROOT / f"requirements/{lock}.txt").read_text() for lock in locks)
             assert (dist / f"{bill}.cdx.json").read_text() == text
+    predicate = f"--type cyclonedx --predicate {dist}/fakenpu.cdx.json"
+    assert f"{cosign.format('attest')} {predicate} {REGISTRY}/fakenpu@sha256:{IMAGE_DIGEST}" in lines
+    assert json.loads((dist / "fakenpu.cdx.json").read_text())["metadata"]["component"]["version"] == VERSION
     assert f"{cosign.format('sign')} {REGISTRY}/charts/rljob-operator@sha256:{CHART_DIGEST}" in lines
-    for file in ("images.txt", "install.yaml"):
+    for file in ("images.txt", "install.yaml", "fakenpu.yaml"):
         assert f"{cosign.format('sign-blob')} --bundle {dist}/{file}.sigstore.json {dist}/{file}" in lines
     # Others verify the package with the public key.
     package = dist / f"rljob-operator-{VERSION}.tgz"
@@ -183,6 +187,7 @@ def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_pa
     assert helm("verify", package, "--keyring", keyring / "public.gpg").code != 0
     assert {path.suffix for path in dist.glob("*.whl")} == {".whl"}
     assert f"{REGISTRY}/operator:{VERSION}" in (dist / "install.yaml").read_text()
+    assert f"{REGISTRY}/fakenpu:{VERSION}" in (dist / "fakenpu.yaml").read_text()
 
 
 def test_a_second_run_publishes_nothing_of_the_first(recorded: Path, tmp_path: Path) -> None:
