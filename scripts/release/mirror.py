@@ -120,7 +120,9 @@ def copied(command: Sequence[str]) -> bool:
     try:
         return subprocess.run(command, check=False, timeout=COPY_SECONDS).returncode == 0
     except FileNotFoundError:
-        print(f"{command[0]} is not installed; install it, or choose another by --tool or --hub", file=sys.stderr)
+        others = "install it, or choose another by --tool" if command[0] in TOOLS else "install it"
+        hint = "install uv, which has it" if command[0] == "uvx" else others
+        print(f"{command[0]} is not on PATH; {hint}", file=sys.stderr)
     except subprocess.TimeoutExpired:
         print(f"{command[-1]}: not copied within {COPY_SECONDS} s", file=sys.stderr)
     return False

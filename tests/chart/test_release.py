@@ -272,6 +272,22 @@ def test_a_mirror_continues_after_an_image_that_cannot_be_copied(
     assert "not copied: a.example.com/one:1" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--only", "images"], "skopeo is not on PATH; install it, or choose another by --tool"),
+        (["--only", "models"], "uvx is not on PATH; install uv, which has it"),
+    ],
+)
+def test_a_program_that_a_mirror_lacks_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], hint: str
+) -> None:
+    (tmp_path / "images.txt").write_text("a.example.com/one:1\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert mirror.main(["--to", "m.example.com", "--images", str(tmp_path / "images.txt"), *words, "--run"]) == 1
+    assert hint in capsys.readouterr().err
+
+
 def test_a_mirror_gets_every_lock_for_every_platform(capsys: pytest.CaptureFixture[str]) -> None:
     assert mirror.main(["--to", "m.example.com", "--only", "packages", "--folder", "/srv/mirror"]) == 0
     lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
@@ -297,7 +313,8 @@ def test_a_mirror_gets_every_lock_for_every_platform(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(("hub", "client", "gsm8k"), [
-    ("HuggingFace", "hf", "openai/gsm8k"), ("ModelScope", "modelscope", "AI-ModelScope/gsm8k"),
+    ("HuggingFace", "uvx --from huggingface_hub==2.4.0 hf", "openai/gsm8k"),
+    ("ModelScope", "uvx --from modelscope-hub==0.5.1 modelscope", "AI-ModelScope/gsm8k"),
 ])  # fmt: skip
 def test_a_mirror_gets_what_the_built_in_recipes_download(
     capsys: pytest.CaptureFixture[str], hub: str, client: str, gsm8k: str
