@@ -1,7 +1,8 @@
 """Build, describe, sign and push a release: `python -m scripts.release --registry REGISTRY --version VERSION`.
 
 It prints the commands, for any CI to run, and writes nothing; `--run` runs them one after the other and stops at the
-first that fails. Images are built for each platform by buildah, which needs qemu's binfmt handlers for the platforms of
+first that fails, with exit code 1. The exit code 2 says that none was run, because something that they need is wrong
+or missing. Images are built for each platform by buildah, which needs qemu's binfmt handlers for the platforms of
 other machines. CONTRIBUTING.md has the steps of a release.
 """
 
@@ -16,12 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.artifact_hub import SignKey
-from scripts.release import arguments
+from scripts.release import arguments, checks
 from scripts.release.images import OWN, ROOT
-from scripts.release.plan import Provenance, Release, commands
+from scripts.release.plan import Provenance, Release, Step, steps
 
 STEP_SECONDS = 4 * 3600
-VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
 FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
 
 
@@ -50,8 +50,6 @@ def parse(words: Sequence[str] | None) -> tuple[Release, bool]:
     """Parse the command line."""
     reader = parser()
     chosen = reader.parse_args(words)
-    if not VERSION.fullmatch(chosen.version):
-        reader.error(f"--version {chosen.version}: not a semantic version, such as 0.2.0")
     try:
         statements = arguments.parse(chosen.build_arg)
     except ValueError as error:
@@ -67,7 +65,7 @@ def parse(words: Sequence[str] | None) -> tuple[Release, bool]:
         shown = SignKey(*chosen.public_key) if chosen.public_key else None
         provenance = Provenance(chosen.chart_key, chosen.keyring, chosen.passphrase_file, shown)
     made = Release(
-        chosen.registry,
+        chosen.registry.rstrip("/"),
         chosen.version,
         tuple(chosen.image or [image.name for image in OWN]),
         statements,
@@ -82,16 +80,34 @@ def parse(words: Sequence[str] | None) -> tuple[Release, bool]:
 def main(words: Sequence[str] | None = None) -> int:
     """Print or run the commands."""
     release, run = parse(words)
+    wrong = list(checks.of_names(release))
     try:
-        planned = list(commands(release))
+        wrong += [] if wrong else checks.of_tree(release.version)
+        wrong += checks.of_machine(release) if run else []
+        planned = list(steps(release))
     except ValueError as error:
-        print(f"rljob release: {error}", file=sys.stderr)
+        wrong.append(str(error))
+    for line in wrong:
+        print(f"rljob release: {line}", file=sys.stderr)
+    if wrong:
         return 2
-    for command in planned:
-        print(shlex.join(command), flush=True)
-        if run:
-            subprocess.run(command, cwd=ROOT, check=True, timeout=STEP_SECONDS)
+    for number, step in enumerate(planned, 1):
+        print(shlex.join(step.command), flush=True)
+        if run and (failure := failed(step)):
+            print(f"rljob release: step {number} of {len(planned)}, {step.title}: {failure}", file=sys.stderr)
+            return 1
     return 0
+
+
+def failed(step: Step) -> str:
+    """Run a step and return why it failed, or nothing."""
+    try:
+        code = subprocess.run(step.command, cwd=ROOT, check=False, timeout=STEP_SECONDS).returncode
+    except subprocess.TimeoutExpired:
+        return f"not done within {STEP_SECONDS} s"
+    except OSError as error:
+        return f"{step.command[0]} cannot be started: {error.strerror}"
+    return f"{step.command[0]} ended with exit code {code}; its output is above" if code else ""
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from scripts.release import __main__ as release
-from scripts.release import chart
+from scripts.release import chart, checks
 from scripts.release.images import MACHINES, OWN, bills, own_name, read_names
+from scripts.release.plan import Step
 from tests.chart.helm import NAMESPACE, ROOT, binary, helm
 
 REGISTRY, VERSION = "registry.example.com/rl", "9.8.7"
@@ -41,8 +43,44 @@ def test_a_release_names_its_own_images(tmp_path: Path) -> None:
     assert (tmp_path / f"rljob-operator-{VERSION}.tgz").exists()
 
 
-def test_a_dry_run_of_a_release_prints_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = _printed(capsys, [*WORDS, *SITE, "--sign", "cosign.key"])
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the checkout in which the version is set as for a release."""
+    folder = tmp_path_factory.mktemp("release") / "tree"
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in (name for name in listed.split("\0") if name and (ROOT / name).exists()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
+    for name in checks.PROJECTS:
+        _set(folder / name, r"^version = .*$", f'version = "{VERSION}"')
+    for field in ("version", "appVersion"):
+        _set(folder / checks.CHART / "Chart.yaml", rf"^{field}: .*$", f"{field}: {VERSION}")
+    _set(folder / "CHANGELOG.md", r"^## Unreleased$", f"## {VERSION} - 2026-12-01")
+    return folder
+
+
+def _set(path: Path, pattern: str, text: str) -> None:
+    changed, count = re.subn(pattern, text, path.read_text(), flags=re.MULTILINE)
+    assert count == 1, path
+    path.write_text(changed)
+
+
+def run_release(tree: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a checkout, as a person does."""
+    return subprocess.run(
+        [sys.executable, "-m", "scripts.release", *WORDS, *words],
+        cwd=tree,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_a_dry_run_of_a_release_prints_commands_that_exist(tree: Path) -> None:
+    lines = _printed(tree, *SITE, "--sign", "cosign.key")
     programs_used = {line.split()[0].rpartition("/")[2] for line in lines}
     assert {name for name in programs_used if "python" not in name} == {"mkdir", "buildah", "sh", "helm", "cosign"}
     builds = [line.split() for line in lines if line.startswith("buildah build")]
@@ -60,16 +98,16 @@ def test_a_dry_run_of_a_release_prints_commands_that_exist(capsys: pytest.Captur
         if line.startswith("sh -c"):
             script = shlex.split(line)[2]
             assert subprocess.run(["sh", "-n", "-c", script], check=False, timeout=10).returncode == 0, script
-    assert not any("cosign" in line for line in _printed(capsys, [*WORDS, *SITE]))
+    assert not any("cosign" in line for line in _printed(tree, *SITE))
 
 
-def _printed(capsys: pytest.CaptureFixture[str], words: list[str]) -> list[str]:
+def _printed(tree: Path, *words: str) -> list[str]:
     """Return what a dry run prints; it must write nothing."""
-    dist = ROOT / "dist"
-    before = (sorted(ROOT.iterdir()), sorted(dist.rglob("*")) if dist.exists() else None)
-    assert release.main(words) == 0
-    assert (sorted(ROOT.iterdir()), sorted(dist.rglob("*")) if dist.exists() else None) == before
-    return capsys.readouterr().out.splitlines()
+    before = sorted(tree.rglob("*"))
+    done = run_release(tree, *words)
+    assert done.returncode == 0, done.stderr
+    assert sorted(tree.rglob("*")) == before
+    return done.stdout.splitlines()
 
 
 def test_the_bills_of_materials_have_every_lock_of_an_image() -> None:
@@ -155,15 +193,17 @@ def keyring(tmp_path: Path) -> Iterator[Path]:
     _output("gpgconf", "--homedir", home, "--kill", "gpg-agent")
 
 
-def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_path: Path) -> None:
+def test_a_release_is_signed_and_described(tree: Path, recorded: Path, keyring: Path, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
+    (tmp_path / "cosign.key").touch()
+    sign = ["--sign", str(tmp_path / "cosign.key")]
     key = ["--chart-key", "releases@example.com", "--keyring", str(keyring / "secret.gpg")]
-    words = [*WORDS, *SITE, "--sign", "cosign.key", *key, "--passphrase-file", str(keyring / "passphrase")]
-    shown = ["--public-key", "A" * 40, "https://example.com/key.asc"]
-    assert release.main([*words, *shown, "--dist", str(dist), "--run"]) == 0
+    key += ["--passphrase-file", str(keyring / "passphrase"), "--public-key", "A" * 40, "https://example.com/key.asc"]
+    done = run_release(tree, *SITE, *sign, *key, "--dist", dist, "--run")
+    assert done.returncode == 0, done.stderr
     lines = recorded.read_text().splitlines()
     # Images are signed and attested by their digests, with each of their bills.
-    cosign = "cosign {} --yes --key cosign.key"
+    cosign = f"cosign {{}} --yes --key {tmp_path}/cosign.key"
     for image in OWN:
         pushed = f"{REGISTRY}/{image.name.partition(':')[0]}@sha256:{IMAGE_DIGEST}"
         assert f"{cosign.format('sign')} --recursive {pushed}" in lines
@@ -185,37 +225,79 @@ def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_pa
     assert verified.code == 0, verified.stderr
     package.write_bytes(package.read_bytes() + b" ")
     assert helm("verify", package, "--keyring", keyring / "public.gpg").code != 0
-    assert {path.suffix for path in dist.glob("*.whl")} == {".whl"}
+    wheels = {path.name for path in dist.glob("*.whl")}
+    assert wheels == {f"{name}-{VERSION}-py3-none-any.whl" for name in ("rljob", "rljob_runtime")}
     assert f"{REGISTRY}/operator:{VERSION}" in (dist / "install.yaml").read_text()
     assert f"{REGISTRY}/fakenpu:{VERSION}" in (dist / "fakenpu.yaml").read_text()
 
 
-def test_a_second_run_publishes_nothing_of_the_first(recorded: Path, tmp_path: Path) -> None:
+def test_a_second_run_publishes_nothing_of_the_first(tree: Path, recorded: Path, tmp_path: Path) -> None:
     for dist in ("first", "second"):
-        assert release.main([*WORDS, *SITE, "--dist", str(tmp_path / dist), "--run"]) == 0
+        done = run_release(tree, *SITE, "--dist", tmp_path / dist, "--run")
+        assert done.returncode == 0, done.stderr
     pushed = [line.split() for line in recorded.with_name("record.pushed").read_text().splitlines()]
     expected = [[own_name(image, REGISTRY, VERSION), *image.platforms] for image in OWN]
     assert pushed == expected * 2
 
 
 def test_a_chart_that_is_not_pushed_is_not_signed(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Path, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAILS", "never")
-    words = [
-        *WORDS,
-        *SITE[:2],
-        "--sign",
-        "cosign.key",
-        "--image",
-        "operator",
-        "--dist",
-        str(tmp_path / "dist"),
-        "--run",
+    (tmp_path / "cosign.key").touch()
+    sign = ["--sign", str(tmp_path / "cosign.key")]
+    done = run_release(tree, *SITE[:2], *sign, "--image", "operator", "--dist", tmp_path / "dist", "--run")
+    lines = recorded.read_text().splitlines()
+    assert not [line for line in lines if "cosign sign" in line and "charts" in line]
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (last,) = [line for line in done.stderr.splitlines() if line.startswith("rljob release: ")]
+    assert re.fullmatch(r"rljob release: step \d+ of \d+, push of the chart: sh ended with exit code 1; .*", last)
+    # What fails within seconds comes before the builds, and nothing is pushed before all images are built.
+    order = [next(n for n, line in enumerate(lines) if line.startswith(words)) for words in ORDER]
+    assert order == sorted(order)
+
+
+ORDER = (
+    "helm package",
+    "cosign sign-blob",
+    "uvx",
+    "buildah build",
+    "buildah manifest push",
+    "cosign attest",
+    "helm push",
+)
+
+
+def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert release.failed(Step("a", ["true"])) == ""
+    assert release.failed(Step("a", ["false"])) == "false ended with exit code 1; its output is above"
+    assert (
+        release.failed(Step("a", ["no-such-program"])) == "no-such-program cannot be started: No such file or directory"
+    )
+    monkeypatch.setattr(release, "STEP_SECONDS", 0.1)
+    assert release.failed(Step("a", ["sleep", "60"])) == "not done within 0.1 s"
+
+
+def test_nothing_runs_if_something_is_missing(
+    tree: Path, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (recorded.parent / "programs/cosign").unlink()
+    for name in ("sh", "sed", "tee", "cat", "mkdir"):
+        (recorded.parent / "programs" / name).symlink_to(Path(str(shutil.which(name))))
+    monkeypatch.setenv("PATH", str(recorded.parent / "programs"))
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    (dist / "old.whl").touch()
+    done = run_release(tree, *SITE, "--sign", "no.key", "--dist", dist, "--run")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "rljob release: cosign is not on PATH; install cosign 2",
+        f"rljob release: --sign no.key: no such file below {tree}; correct the path",
+        f"rljob release: --dist {dist}: it has old.whl; delete what it has, or name an empty folder",
     ]
-    with pytest.raises(subprocess.CalledProcessError):
-        release.main(words)
-    assert not [line for line in recorded.read_text().splitlines() if "cosign sign" in line and "charts" in line]
+    assert not recorded.exists()
+    assert [path.name for path in dist.iterdir()] == ["old.whl"]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +305,8 @@ def test_a_chart_that_is_not_pushed_is_not_signed(
     [
         ([*WORDS], "operator needs --build-arg operator/BASE_IMAGE=VALUE; see images/operator/Dockerfile"),
         ([*WORDS, "--build-arg", "BASE_IMAGE"], "no value; write [IMAGE]"),
-        (["--registry", REGISTRY, "--version", "one"], "not a semantic version"),
+        (["--registry", REGISTRY, "--version", "one"], "--version one: no semantic version"),
+        ([*WORDS], f"operator/pyproject.toml has version 0.1.0, not {VERSION}"),
         ([*WORDS, "--chart-key", "a"], "--chart-key and --keyring name a key together"),
         ([*WORDS, "--public-key", "A" * 40, "https://example.com"], "add that"),
         (
