@@ -18,7 +18,7 @@ from scripts.release import __main__ as release
 from scripts.release import chart, checks
 from scripts.release.images import MACHINES, OWN, bills, own_name, read_names
 from scripts.release.plan import Step
-from tests.chart.helm import NAMESPACE, ROOT, binary, helm
+from tests.chart.helm import CHART, NAMESPACE, ROOT, binary, helm
 
 REGISTRY, VERSION = "registry.example.com/rl", "9.8.7"
 SITE = [
@@ -38,9 +38,34 @@ def test_a_release_names_its_own_images(tmp_path: Path) -> None:
     assert answer.code == 0, answer.stderr
     assert f'image: "{REGISTRY}/operator:{VERSION}"' in answer.stdout
     assert f"{REGISTRY}/operator:{VERSION}" in read_names((tmp_path / "chart/images.txt").read_text())
+    readme = (tmp_path / "chart/README.md").read_text()
+    assert f'| `image.registry` | `"{REGISTRY}"` |' in readme
+    assert f'| `image.tag` | `"{VERSION}"` |' in readme
+    assert '`"rljob.local"`' not in readme
     packaged = helm("package", tmp_path / "chart", "--version", VERSION, "--destination", tmp_path)
     assert packaged.code == 0, packaged.stderr
     assert (tmp_path / f"rljob-operator-{VERSION}.tgz").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("values.yaml", "  registry: "),
+        ("values.yaml", "  tag: "),
+        ("README.md", "| `image.registry` "),
+        ("README.md", "| `image.tag` "),
+    ],
+)
+def test_a_chart_without_a_place_for_a_setting_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, line: str
+) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(CHART, changed)
+    text = (changed / file).read_text()
+    (changed / file).write_text("".join(row for row in text.splitlines(keepends=True) if not row.startswith(line)))
+    monkeypatch.setattr(chart, "CHART", changed)
+    with pytest.raises(ValueError, match=f"{file} has no line"):
+        chart.stage(REGISTRY, VERSION, tmp_path / "chart")
 
 
 @pytest.fixture(scope="module")
