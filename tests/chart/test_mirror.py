@@ -17,18 +17,27 @@ from tests.chart.helm import ROOT, binary
 REGISTRY, VERSION = "registry.example.com/rl", "9.8.7"
 
 
-def test_a_mirror_gets_every_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("tool", "command", "scheme"),
+    [
+        ("skopeo", "skopeo copy --all", "docker://"),
+        ("crane", "crane copy", ""),
+        ("oras", "oras copy --recursive", ""),
+        ("cosign", "cosign copy", ""),
+    ],
+)
+def test_a_mirror_gets_every_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, command: str, scheme: str
+) -> None:
     names = read_names(images_text(REGISTRY, VERSION))
     (tmp_path / "images.txt").write_text(images_text(REGISTRY, VERSION))
     words = ["--to", "mirror.example.com/rl", "--images", str(tmp_path / "images.txt"), "--only", "images"]
-    assert mirror.main(words) == 0
+    assert mirror.main([*words, "--tool", tool]) == 0
     title, *printed, use = capsys.readouterr().out.splitlines()
     assert (title, use) == ("# images", "# helm install: --set image.registry=mirror.example.com/rl/rl")
     assert len(printed) == len(names)
-    assert (
-        f"skopeo copy --all docker://{REGISTRY}/operator:{VERSION} docker://mirror.example.com/rl/rl/operator:{VERSION}"
-        in printed
-    )
+    operator = f"{scheme}{REGISTRY}/operator:{VERSION} {scheme}mirror.example.com/rl/rl/operator:{VERSION}"
+    assert f"{command} {operator}" in printed
 
 
 @pytest.mark.parametrize("words", [[], ["--only", "images"], ["--only", "charts"]])
