@@ -107,8 +107,8 @@ def release_annotations(registry: str, version: str, key: SignKey | None) -> str
 
 def changes(changelog: str, version: str) -> list[dict[str, str]]:
     """Return the changes of a version, or those that are not released yet, by the first sentence of each entry."""
-    sections = {part.partition("\n")[0].split()[0].strip("[]"): part for part in re.split(r"(?m)^## ", changelog)[1:]}
-    section = sections.get(version, sections.get("Unreleased", ""))
+    parts = sections(changelog)
+    section = parts.get(version, parts.get("Unreleased", ""))
     found = []
     for part in re.split(r"(?m)^### ", section)[1:]:
         heading, _, body = part.partition("\n")
@@ -117,6 +117,11 @@ def changes(changelog: str, version: str) -> list[dict[str, str]]:
         entries = re.split(r"(?m)^- ", body)[1:]
         found += [{"kind": heading.strip().lower(), "description": first_sentence(entry)} for entry in entries]
     return found
+
+
+def sections(changelog: str) -> dict[str, str]:
+    """Return the sections of a changelog, with their headings, by the version that the heading begins with."""
+    return {part.partition("\n")[0].split()[0].strip("[]"): part for part in re.split(r"(?m)^## (?=\S)", changelog)[1:]}
 
 
 def first_sentence(entry: str) -> str:

@@ -1,7 +1,7 @@
 """Stage the chart of a release: `python -m scripts.release.chart REGISTRY VERSION FOLDER`.
 
-It is the repository's chart with `image.registry` and `image.tag` of the release, the list of its images, and what
-Artifact Hub shows of it.
+It is the repository's chart with `image.registry` and `image.tag` of the release, in the values and in its README, the
+list of its images, and what Artifact Hub shows of it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,27 @@ from scripts.artifact_hub import MARK, SignKey, release_annotations
 from scripts.release.images import LOCAL_REGISTRY, OWN, ROOT, images_text, own_name
 
 CHART = ROOT / "charts/rljob-operator"
+SETTINGS = {
+    "values.yaml": (r"(?m)^(  registry: ).*()$", r"(?m)^(  tag: ).*()$"),
+    "README.md": (r"(?m)^(\| `image\.registry` \| `)[^`]*(` \|)", r"(?m)^(\| `image\.tag` \| `)[^`]*(` \|)"),
+}
+"""File of the chart -> the first lines with image.registry and image.tag, with what is around the values in groups."""
 
 
 def stage(registry: str, version: str, folder: Path, key: SignKey | None = None, source: str = "") -> None:
     """Write the chart into a folder, which is replaced. Raise ValueError if the chart has no place for a setting."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(CHART, folder)
-    values = folder / "values.yaml"
-    text, found = values.read_text(), 0
-    for name, value in (("registry", registry), ("tag", f'"{version}"')):
-        text, count = re.subn(rf"(?m)^(  {name}: ).*$", rf"\g<1>{value}", text, count=1)
-        found += count
-    if found != 2:
-        raise ValueError(f"{CHART}/values.yaml has no image.registry or image.tag")
-    values.write_text(text)
+    for file, rows in SETTINGS.items():
+        path = folder / file
+        text = path.read_text()
+        for pattern, value in zip(rows, (f'"{registry}"', f'"{version}"'), strict=True):
+            text, found = re.subn(pattern, rf"\g<1>{value}\g<2>", text, count=1)
+            if found != 1:
+                raise ValueError(
+                    f"{CHART}/{file} has no line {pattern}; restore it, or correct SETTINGS in scripts/release/chart.py"
+                )
+        path.write_text(text)
     (folder / "images.txt").write_text(images_text(registry, version))
     described = folder / "Chart.yaml"
     described.write_text(chart_text(described.read_text(), registry, version, key, source))

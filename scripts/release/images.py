@@ -20,6 +20,17 @@ ASCEND = ("linux/arm64", "linux/amd64")
 
 
 @dataclass(frozen=True)
+class Required:
+    """A build argument that the site states."""
+
+    name: str
+    platforms: tuple[str, ...] = ()
+    """The only platforms whose builds take it; empty: all."""
+    differs: bool = False
+    """The site states one for each platform, because no value suits two."""
+
+
+@dataclass(frozen=True)
 class OwnImage:
     """An image that a release builds."""
 
@@ -34,12 +45,22 @@ class OwnImage:
     platforms: tuple[str, ...] = BOTH
     arguments: tuple[tuple[str, str], ...] = ()
     """Build arguments that do not depend on the site."""
-    required: tuple[str, ...] = ("BASE_IMAGE",)
-    """Build arguments that the site states."""
+    required: tuple[Required, ...] = (Required("BASE_IMAGE"),)
+    context: str = "."
+    """Folder that the Dockerfile copies from."""
+    go: bool = False
+    """Whether it has a program in Go, whose go.mod and go.sum are in the context."""
 
 
 ASCEND_LOCKS = ("runtime-ascend-aarch64", "runtime-ascend-x86_64", "runtime-ascend-vllm", "suffix")
-ASCEND_ARGUMENTS = ("BASE_IMAGE", "TRITON_ASCEND_WHEEL", "TRITON_ASCEND_SHA256")
+ASCEND_ARGUMENTS = (
+    Required("BASE_IMAGE"),
+    Required("TRITON_ASCEND_WHEEL", differs=True),
+    Required("TRITON_ASCEND_SHA256", differs=True),
+    # On arm64 the lock has the wheel of torch that torch-npu requires (images/runtime/ascend/prepare.py).
+    Required("TORCH_WHEEL", ("linux/amd64",)),
+    Required("TORCH_SHA256", ("linux/amd64",)),
+)
 OWN = (
     OwnImage(
         "operator",
@@ -76,6 +97,15 @@ OWN = (
         (("SOC_VERSION", "ascend910_9391"), ("CANN_VERSION", "9.1.0")),
         ASCEND_ARGUMENTS,
     ),
+    OwnImage(
+        "fakenpu",
+        "images/fakenpu/Dockerfile",
+        "devices on nodes without NPUs, only for trials",
+        (),
+        (),
+        context="tests/cluster/programs/fakenpu",
+        go=True,
+    ),
 )
 UPSTREAM = (
     ("kuberay", "github.com/ray-project/kuberay/ray-operator", "quay.io/kuberay/operator", "KubeRay, required"),
@@ -93,8 +123,10 @@ def own_name(image: OwnImage, registry: str, version: str) -> str:
 
 
 def bills(image: OwnImage) -> dict[str, tuple[str, ...]]:
-    """Return the bills of materials of an image with their locks: one, or one per platform if its locks differ."""
+    """Return the bills of an image's Python packages with their locks: one, or one per platform if its locks differ."""
     name = image.name.replace(":", "-")
+    if not image.locks:
+        return {}
     machines = [MACHINES[platform] for platform in image.platforms]
     differing = [machine for machine in machines if any(lock.endswith(machine) for lock in image.locks)]
     if not differing:

@@ -1,8 +1,9 @@
 """Copy what an installation without access to the internet needs: `python -m scripts.release.mirror --to REGISTRY`.
 
-Images go into a registry of your own, the packages of the images' builds and the models and data sets of the built-in
-recipes into a folder. It prints the commands; `--run` runs them, each with a deadline, and continues with the next one
-if one fails. Images keep their repository and tag below the registry, so that the chart finds them by `image.registry`.
+Images go into a registry of your own; charts, the packages of the images' builds, and the models and data sets of the
+built-in recipes into a folder. It prints the commands; `--run` runs them, each with a deadline, and continues with the
+next one if one fails. Images keep their repository and tag below the registry, so that the chart finds them by
+`image.registry`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime.contract.downloads import Hub
-from scripts.release import models, packages
-from scripts.release.images import ROOT, read_names
+from scripts.release import charts, models, packages
+from scripts.release.images import LOCAL_REGISTRY, ROOT, read_names
 
 LIST = ROOT / "deploy/images.txt"
 COPY_SECONDS = 12 * 3600
@@ -26,9 +27,12 @@ TOOLS = {
     "skopeo": ("skopeo", "copy", "--all", "docker://{source}", "docker://{target}"),
     "crane": ("crane", "copy", "{source}", "{target}"),
     "oras": ("oras", "copy", "--recursive", "{source}", "{target}"),
+    "cosign": ("cosign", "copy", "{source}", "{target}"),
 }
-"""Tool -> its command that copies an image with all its platforms."""
-PARTS = ("images", "packages", "models")
+"""Tool -> its command that copies an image with all its platforms. Only cosign copies its own signatures, too."""
+PARTS = ("images", "charts", "packages", "models")
+OF_RELEASE = ("images", "charts")
+"""Parts that the list of images determines."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,17 @@ def commands(names: Sequence[str], registry: str, tool: str) -> dict[str, list[s
 
 def parts(names: Sequence[str], chosen: argparse.Namespace) -> dict[str, Part]:
     """Return everything that can be copied."""
-    operator = next((target_of(name, chosen.to) for name in names if "/operator:" in name), "")
-    registry = operator.rpartition("/operator:")[0]
+    operator = charts.operator_image(names)
+    registry = target_of(operator, chosen.to).rpartition("/operator:")[0] if operator else ""
     found = chosen.folder / "packages"
     return {
         "images": Part(
             "images", commands(names, chosen.to, chosen.tool), f"helm install: --set image.registry={registry}"
+        ),
+        "charts": Part(
+            "charts",
+            charts.commands(chosen.folder / "charts", names),
+            f"helm install: name the files in {chosen.folder / 'charts'}; image.repository is KubeRay's in the mirror",
         ),
         "packages": Part(
             "Python packages, only to build images",
@@ -100,9 +109,14 @@ def main(words: Sequence[str] | None = None) -> int:
         reader.error(f"--images {chosen.images}: {error.strerror}")
     if not names:
         reader.error(f"--images {chosen.images}: no images; each line is one name")
+    selected = chosen.only or PARTS
+    local = next((name for name in names if name.startswith(f"{LOCAL_REGISTRY}/")), "")
+    if local and not set(OF_RELEASE).isdisjoint(selected):
+        told = f"{local} is an image of a checkout, and in no registry"
+        reader.error(f"--images {chosen.images}: {told}; name the images.txt of a release by --images")
     failed = []
     for name, part in parts(names, chosen).items():
-        if name not in (chosen.only or PARTS):
+        if name not in selected:
             continue
         print(f"# {part.title}", flush=True)
         for what, command in part.commands.items():
@@ -120,7 +134,9 @@ def copied(command: Sequence[str]) -> bool:
     try:
         return subprocess.run(command, check=False, timeout=COPY_SECONDS).returncode == 0
     except FileNotFoundError:
-        print(f"{command[0]} is not installed; install it, or choose another by --tool or --hub", file=sys.stderr)
+        others = "install it, or choose another by --tool" if command[0] in TOOLS else "install it"
+        hint = "install uv, which has it" if command[0] == "uvx" else others
+        print(f"{command[0]} is not on PATH; {hint}", file=sys.stderr)
     except subprocess.TimeoutExpired:
         print(f"{command[-1]}: not copied within {COPY_SECONDS} s", file=sys.stderr)
     return False

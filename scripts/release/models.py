@@ -1,4 +1,8 @@
-"""The models and data sets that the built-in recipes download, as commands of the hubs' own clients."""
+"""The models and data sets that the built-in recipes download, as commands of the hubs' own clients.
+
+`uvx` runs the clients in the pinned versions: others read the same words differently. hf of huggingface_hub 0.36 takes
+only the last of several --include, and modelscope 1.35 has no --local-dir.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,10 @@ from rljob_runtime.initializers.datasets import TABLE
 from scripts.release.images import ROOT
 
 RECIPES = ROOT / "charts/rljob-operator/recipes"
-CLIENTS = {Hub.HUGGING_FACE: "hf", Hub.MODEL_SCOPE: "modelscope"}
+CLIENTS = {
+    Hub.HUGGING_FACE: ("uvx", "--from", "huggingface_hub==2.4.0", "hf"),
+    Hub.MODEL_SCOPE: ("uvx", "--from", "modelscope-hub==0.5.1", "modelscope"),
+}
 """Hub -> its client. Both take the options --repo-type, --include (once for each pattern) and --local-dir."""
 
 
@@ -35,5 +42,5 @@ def commands(folder: Path, hub: Hub) -> dict[str, list[str]]:
             words += ["--repo-type", "dataset", *patterns]
         else:
             name, place = download["repository"], folder / "models"
-        found[name] = [CLIENTS[hub], "download", name, *words, "--local-dir", str(place / name)]
+        found[name] = [*CLIENTS[hub], "download", name, *words, "--local-dir", str(place / name)]
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from scripts.release import manifest
+from scripts.release.images import images_text, read_names
 from tests.chart.helm import NAMESPACE, ROOT, helm, pick, render
 from tests.cluster import programs
 
@@ -74,6 +76,26 @@ def test_the_file_of_a_release_names_its_image() -> None:
     assert "rljob.local/operator" not in text
     with pytest.raises(ValueError, match="run `make generate`"):
         manifest.released("kind: Namespace\n", REGISTRY, VERSION)
+
+
+def test_every_image_of_a_manifest_is_listed(tmp_path: Path) -> None:
+    listed = read_names((ROOT / "deploy/images.txt").read_text())
+    of_a_release = read_names(images_text(REGISTRY, VERSION))
+    for path in sorted((ROOT / "deploy").rglob("*.yaml")):
+        assert set(named_images(path)) <= set(listed), path.name
+    for name, (path, _) in manifest.OF.items():
+        manifest.main(["--of", name, REGISTRY, VERSION, str(tmp_path / path.name)])
+        found = named_images(tmp_path / path.name)
+        assert found
+        assert set(found) <= set(of_a_release), path.name
+    with pytest.raises(ValueError, match="does not have one line"):
+        manifest.released_devices("kind: DaemonSet\n", REGISTRY, VERSION)
+
+
+def named_images(path: Path) -> list[str]:
+    """Return the images of a file's pods, and those that arguments name."""
+    pattern = r"^ *(?:- )?(?:image: |- --runtime-image=)\"?([^\s\"]+)\"?$"
+    return re.findall(pattern, path.read_text(), re.MULTILINE)
 
 
 def test_one_value_moves_every_image_to_another_registry() -> None:

@@ -1,25 +1,33 @@
-"""The commands of a release, carried out with programs that record what they are asked, and those of a mirror."""
+"""The commands of a release, carried out with programs that record what they are asked."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from scripts.release import __main__ as release
-from scripts.release import chart, mirror
-from scripts.release.images import MACHINES, OWN, bills, images_text, read_names
-from tests.chart.helm import NAMESPACE, ROOT, binary, helm
+from scripts.release import chart, checks
+from scripts.release.images import MACHINES, OWN, bills, own_name, read_names
+from scripts.release.plan import Step
+from tests.chart.helm import CHART, NAMESPACE, ROOT, binary, helm
 
 REGISTRY, VERSION = "registry.example.com/rl", "9.8.7"
 SITE = [
     *("--build-arg", "BASE_IMAGE=docker.io/library/python@sha256:1"),
-    *("--build-arg", "TRITON_ASCEND_WHEEL=triton.whl", "--build-arg", "TRITON_ASCEND_SHA256=2"),
+    *("--build-arg", "@linux/amd64/TRITON_ASCEND_WHEEL=x86_64.whl"),
+    *("--build-arg", "@linux/amd64/TRITON_ASCEND_SHA256=2"),
+    *("--build-arg", "@linux/arm64/TRITON_ASCEND_WHEEL=aarch64.whl"),
+    *("--build-arg", "@linux/arm64/TRITON_ASCEND_SHA256=3"),
+    *("--build-arg", "TORCH_WHEEL=torch.whl", "--build-arg", "TORCH_SHA256=4"),
 ]
 WORDS = ["--registry", REGISTRY, "--version", VERSION]
 
@@ -30,41 +38,101 @@ def test_a_release_names_its_own_images(tmp_path: Path) -> None:
     assert answer.code == 0, answer.stderr
     assert f'image: "{REGISTRY}/operator:{VERSION}"' in answer.stdout
     assert f"{REGISTRY}/operator:{VERSION}" in read_names((tmp_path / "chart/images.txt").read_text())
+    readme = (tmp_path / "chart/README.md").read_text()
+    assert f'| `image.registry` | `"{REGISTRY}"` |' in readme
+    assert f'| `image.tag` | `"{VERSION}"` |' in readme
+    assert '`"rljob.local"`' not in readme
     packaged = helm("package", tmp_path / "chart", "--version", VERSION, "--destination", tmp_path)
     assert packaged.code == 0, packaged.stderr
     assert (tmp_path / f"rljob-operator-{VERSION}.tgz").exists()
 
 
-def test_a_dry_run_of_a_release_prints_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = _printed(capsys, [*WORDS, *SITE, "--sign", "cosign.key"])
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("values.yaml", "  registry: "),
+        ("values.yaml", "  tag: "),
+        ("README.md", "| `image.registry` "),
+        ("README.md", "| `image.tag` "),
+    ],
+)
+def test_a_chart_without_a_place_for_a_setting_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, line: str
+) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(CHART, changed)
+    text = (changed / file).read_text()
+    (changed / file).write_text("".join(row for row in text.splitlines(keepends=True) if not row.startswith(line)))
+    monkeypatch.setattr(chart, "CHART", changed)
+    with pytest.raises(ValueError, match=f"{file} has no line"):
+        chart.stage(REGISTRY, VERSION, tmp_path / "chart")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the checkout in which the version is set as for a release."""
+    folder = tmp_path_factory.mktemp("release") / "tree"
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in (name for name in listed.split("\0") if name and (ROOT / name).exists()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
+    for name in checks.PROJECTS:
+        _set(folder / name, r"^version = .*$", f'version = "{VERSION}"')
+    for field in ("version", "appVersion"):
+        _set(folder / checks.CHART / "Chart.yaml", rf"^{field}: .*$", f"{field}: {VERSION}")
+    _set(folder / "CHANGELOG.md", r"^## Unreleased$", f"## {VERSION} - 2026-12-01")
+    return folder
+
+
+def _set(path: Path, pattern: str, text: str) -> None:
+    changed, count = re.subn(pattern, text, path.read_text(), flags=re.MULTILINE)
+    assert count == 1, path
+    path.write_text(changed)
+
+
+def run_release(tree: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a checkout, as a person does."""
+    return subprocess.run(
+        [sys.executable, "-m", "scripts.release", *WORDS, *words],
+        cwd=tree,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_a_dry_run_of_a_release_prints_commands_that_exist(tree: Path) -> None:
+    lines = _printed(tree, *SITE, "--sign", "cosign.key")
     programs_used = {line.split()[0].rpartition("/")[2] for line in lines}
     assert {name for name in programs_used if "python" not in name} == {"mkdir", "buildah", "sh", "helm", "cosign"}
     builds = [line.split() for line in lines if line.startswith("buildah build")]
-    assert len(builds) == len(OWN)
-    for words, image in zip(builds, OWN, strict=True):
-        dockerfile = ROOT / words[words.index("-f") + 1]
-        declared = {
-            line.split()[1].partition("=")[0] for line in dockerfile.read_text().splitlines() if line[:4] == "ARG "
-        }
+    platforms = [(image, platform) for image in OWN for platform in image.platforms]
+    for words, (image, platform) in zip(builds, platforms, strict=True):
+        assert words[words.index("--platform") + 1] == platform
+        assert words[words.index("-f") + 1] == image.dockerfile
+        assert words[words.index("--manifest") + 1] == own_name(image, REGISTRY, VERSION)
         given = {
             word.partition("=")[0] for word, before in zip(words[1:], words, strict=False) if before == "--build-arg"
         }
-        assert given <= declared, image.name
-        assert set(image.required) <= given
+        required = {each.name for each in image.required if platform in (each.platforms or image.platforms)}
+        assert given == required | dict(image.arguments).keys()
     for line in lines:
         if line.startswith("sh -c"):
             script = shlex.split(line)[2]
             assert subprocess.run(["sh", "-n", "-c", script], check=False, timeout=10).returncode == 0, script
-    assert not any("cosign" in line for line in _printed(capsys, [*WORDS, *SITE]))
+    assert not any("cosign" in line for line in _printed(tree, *SITE))
 
 
-def _printed(capsys: pytest.CaptureFixture[str], words: list[str]) -> list[str]:
+def _printed(tree: Path, *words: str) -> list[str]:
     """Return what a dry run prints; it must write nothing."""
-    dist = ROOT / "dist"
-    before = (sorted(ROOT.iterdir()), sorted(dist.rglob("*")) if dist.exists() else None)
-    assert release.main(words) == 0
-    assert (sorted(ROOT.iterdir()), sorted(dist.rglob("*")) if dist.exists() else None) == before
-    return capsys.readouterr().out.splitlines()
+    before = sorted(tree.rglob("*"))
+    done = run_release(tree, *words)
+    assert done.returncode == 0, done.stderr
+    assert sorted(tree.rglob("*")) == before
+    return done.stdout.splitlines()
 
 
 def test_the_bills_of_materials_have_every_lock_of_an_image() -> None:
@@ -76,17 +144,45 @@ def test_the_bills_of_materials_have_every_lock_of_an_image() -> None:
             assert len({lock for lock in locks if lock.endswith(tuple(MACHINES.values()))}) <= 1, name
 
 
-RECORDER = """#!/bin/sh
-echo "$(basename "$0") $*" >> "{log}"
-case "$(basename "$0") $*" in
-    "uvx "*) for word; do last="$word"; done; cat > "$last" ;;
-    "buildah manifest push "*) echo "sha256:{image}" > "$5" ;;
-    "helm push "*$FAILS) echo "Pushed: ${{3#oci://}}" >&2; echo "Digest: sha256:{chart}" >&2 ;;
-    "helm push "*) echo "Error: denied" >&2; exit 1 ;;
-    "helm "*) exec {helm} "$@" ;;
-esac
+RECORDER = """#!{python}
+import os, subprocess, sys
+from pathlib import Path
+
+name, words = Path(sys.argv[0]).name, sys.argv[1:]
+with open("{log}", "a") as log:
+    print(name, *words, file=log)
+
+
+def images(list_name):
+    return Path("{log}.lists") / list_name.replace("/", "_")
+
+
+match [name, *words]:
+    case ["uvx", *_]:
+        Path(words[-1]).write_text(sys.stdin.read())
+    case ["buildah", "manifest", "exists", which]:
+        sys.exit(not images(which).exists())
+    case ["buildah", "manifest", "rm", which]:
+        images(which).unlink()
+    case ["buildah", "build", *_]:
+        list_of = images(words[words.index("--manifest") + 1])
+        list_of.parent.mkdir(exist_ok=True)
+        with list_of.open("a") as file:
+            for platform in words[words.index("--platform") + 1].split(","):
+                print(platform, file=file)
+    case ["buildah", "manifest", "push", "--all", "--digestfile", digest, which, _]:
+        Path(digest).write_text("sha256:{image}")
+        with open("{log}.pushed", "a") as pushed:
+            print(which, *images(which).read_text().split(), file=pushed)
+    case ["helm", "push", package, *_] if "FAILS" in os.environ:
+        sys.exit("Error: denied")
+    case ["helm", "push", package, *_]:
+        print("Pushed:", package, file=sys.stderr)
+        print("Digest: sha256:{chart}", file=sys.stderr)
+    case ["helm", *_]:
+        sys.exit(subprocess.run(["{helm}", *words]).returncode)
 """
-"""With FAILS, a push of the chart fails."""
+"""buildah adds to a list that exists, as the real one does. With FAILS, a push of the chart fails."""
 IMAGE_DIGEST, CHART_DIGEST = "1" * 64, "2" * 64
 
 
@@ -95,7 +191,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put programs on PATH that record their words; helm packages and verifies as it is. Return the record."""
     folder, log = tmp_path / "programs", tmp_path / "record"
     folder.mkdir()
-    text = RECORDER.format(log=log, image=IMAGE_DIGEST, chart=CHART_DIGEST, helm=binary())
+    text = RECORDER.format(python=sys.executable, log=log, image=IMAGE_DIGEST, chart=CHART_DIGEST, helm=binary())
     for name in ("uvx", "buildah", "cosign", "helm"):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
@@ -122,15 +218,17 @@ def keyring(tmp_path: Path) -> Iterator[Path]:
     _output("gpgconf", "--homedir", home, "--kill", "gpg-agent")
 
 
-def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_path: Path) -> None:
+def test_a_release_is_signed_and_described(tree: Path, recorded: Path, keyring: Path, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
+    (tmp_path / "cosign.key").touch()
+    sign = ["--sign", str(tmp_path / "cosign.key")]
     key = ["--chart-key", "releases@example.com", "--keyring", str(keyring / "secret.gpg")]
-    words = [*WORDS, *SITE, "--sign", "cosign.key", *key, "--passphrase-file", str(keyring / "passphrase")]
-    shown = ["--public-key", "A" * 40, "https://example.com/key.asc"]
-    assert release.main([*words, *shown, "--dist", str(dist), "--run"]) == 0
+    key += ["--passphrase-file", str(keyring / "passphrase"), "--public-key", "A" * 40, "https://example.com/key.asc"]
+    done = run_release(tree, *SITE, *sign, *key, "--dist", dist, "--run")
+    assert done.returncode == 0, done.stderr
     lines = recorded.read_text().splitlines()
     # Images are signed and attested by their digests, with each of their bills.
-    cosign = "cosign {} --yes --key cosign.key"
+    cosign = f"cosign {{}} --yes --key {tmp_path}/cosign.key"
     for image in OWN:
         pushed = f"{REGISTRY}/{image.name.partition(':')[0]}@sha256:{IMAGE_DIGEST}"
         assert f"{cosign.format('sign')} --recursive {pushed}" in lines
@@ -140,8 +238,11 @@ def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_pa
             # Instead of a bill, the recorder writes what it should be made of.
             text = "".join((ROOT / f"requirements/{lock}.txt").read_text() for lock in locks)
             assert (dist / f"{bill}.cdx.json").read_text() == text
+    predicate = f"--type cyclonedx --predicate {dist}/fakenpu.cdx.json"
+    assert f"{cosign.format('attest')} {predicate} {REGISTRY}/fakenpu@sha256:{IMAGE_DIGEST}" in lines
+    assert json.loads((dist / "fakenpu.cdx.json").read_text())["metadata"]["component"]["version"] == VERSION
     assert f"{cosign.format('sign')} {REGISTRY}/charts/rljob-operator@sha256:{CHART_DIGEST}" in lines
-    for file in ("images.txt", "install.yaml"):
+    for file in ("images.txt", "install.yaml", "fakenpu.yaml"):
         assert f"{cosign.format('sign-blob')} --bundle {dist}/{file}.sigstore.json {dist}/{file}" in lines
     # Others verify the package with the public key.
     package = dist / f"rljob-operator-{VERSION}.tgz"
@@ -149,26 +250,88 @@ def test_a_release_is_signed_and_described(recorded: Path, keyring: Path, tmp_pa
     assert verified.code == 0, verified.stderr
     package.write_bytes(package.read_bytes() + b" ")
     assert helm("verify", package, "--keyring", keyring / "public.gpg").code != 0
-    assert {path.suffix for path in dist.glob("*.whl")} == {".whl"}
+    wheels = {path.name for path in dist.glob("*.whl")}
+    assert wheels == {f"{name}-{VERSION}-py3-none-any.whl" for name in ("rljob", "rljob_runtime")}
     assert f"{REGISTRY}/operator:{VERSION}" in (dist / "install.yaml").read_text()
+    assert f"{REGISTRY}/fakenpu:{VERSION}" in (dist / "fakenpu.yaml").read_text()
+
+
+def test_a_second_run_publishes_nothing_of_the_first(tree: Path, recorded: Path, tmp_path: Path) -> None:
+    for dist in ("first", "second"):
+        done = run_release(tree, *SITE, "--dist", tmp_path / dist, "--run")
+        assert done.returncode == 0, done.stderr
+    pushed = [line.split() for line in recorded.with_name("record.pushed").read_text().splitlines()]
+    expected = [[own_name(image, REGISTRY, VERSION), *image.platforms] for image in OWN]
+    assert pushed == expected * 2
 
 
 def test_a_chart_that_is_not_pushed_is_not_signed(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Path, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAILS", "never")
-    words = [*WORDS, *SITE, "--sign", "cosign.key", "--image", "operator", "--dist", str(tmp_path / "dist"), "--run"]
-    with pytest.raises(subprocess.CalledProcessError):
-        release.main(words)
-    assert not [line for line in recorded.read_text().splitlines() if "cosign sign" in line and "charts" in line]
+    (tmp_path / "cosign.key").touch()
+    sign = ["--sign", str(tmp_path / "cosign.key")]
+    done = run_release(tree, *SITE[:2], *sign, "--image", "operator", "--dist", tmp_path / "dist", "--run")
+    lines = recorded.read_text().splitlines()
+    assert not [line for line in lines if "cosign sign" in line and "charts" in line]
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (last,) = [line for line in done.stderr.splitlines() if line.startswith("rljob release: ")]
+    assert re.fullmatch(r"rljob release: step \d+ of \d+, push of the chart: sh ended with exit code 1; .*", last)
+    # What fails within seconds comes before the builds, and nothing is pushed before all images are built.
+    order = [next(n for n, line in enumerate(lines) if line.startswith(words)) for words in ORDER]
+    assert order == sorted(order)
+
+
+ORDER = (
+    "helm package",
+    "cosign sign-blob",
+    "uvx",
+    "buildah build",
+    "buildah manifest push",
+    "cosign attest",
+    "helm push",
+)
+
+
+def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert release.failed(Step("a", ["true"])) == ""
+    assert release.failed(Step("a", ["false"])) == "false ended with exit code 1; its output is above"
+    assert (
+        release.failed(Step("a", ["no-such-program"])) == "no-such-program cannot be started: No such file or directory"
+    )
+    monkeypatch.setattr(release, "STEP_SECONDS", 0.1)
+    assert release.failed(Step("a", ["sleep", "60"])) == "not done within 0.1 s"
+
+
+def test_nothing_runs_if_something_is_missing(
+    tree: Path, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (recorded.parent / "programs/cosign").unlink()
+    for name in ("sh", "sed", "tee", "cat", "mkdir"):
+        (recorded.parent / "programs" / name).symlink_to(Path(str(shutil.which(name))))
+    monkeypatch.setenv("PATH", str(recorded.parent / "programs"))
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    (dist / "old.whl").touch()
+    done = run_release(tree, *SITE, "--sign", "no.key", "--dist", dist, "--run")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "rljob release: cosign is not on PATH; install cosign 2",
+        f"rljob release: --sign no.key: no such file below {tree}; correct the path",
+        f"rljob release: --dist {dist}: it has old.whl; delete what it has, or name an empty folder",
+    ]
+    assert not recorded.exists()
+    assert [path.name for path in dist.iterdir()] == ["old.whl"]
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         ([*WORDS], "operator needs --build-arg operator/BASE_IMAGE=VALUE; see images/operator/Dockerfile"),
-        ([*WORDS, "--build-arg", "BASE_IMAGE"], "no value; write NAME=VALUE"),
-        (["--registry", REGISTRY, "--version", "one"], "not a semantic version"),
+        ([*WORDS, "--build-arg", "BASE_IMAGE"], "no value; write [IMAGE]"),
+        (["--registry", REGISTRY, "--version", "one"], "--version one: no semantic version"),
+        ([*WORDS], f"operator/pyproject.toml has version 0.1.0, not {VERSION}"),
         ([*WORDS, "--chart-key", "a"], "--chart-key and --keyring name a key together"),
         ([*WORDS, "--public-key", "A" * 40, "https://example.com"], "add that"),
         (
@@ -184,75 +347,3 @@ def test_what_a_release_lacks_is_told(capsys: pytest.CaptureFixture[str], words:
         code = int(str(error.code))
     assert code == 2
     assert complaint in capsys.readouterr().err
-
-
-def test_a_mirror_gets_every_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = read_names(images_text(REGISTRY, VERSION))
-    (tmp_path / "images.txt").write_text(images_text(REGISTRY, VERSION))
-    words = ["--to", "mirror.example.com/rl", "--images", str(tmp_path / "images.txt"), "--only", "images"]
-    assert mirror.main(words) == 0
-    title, *printed, use = capsys.readouterr().out.splitlines()
-    assert (title, use) == ("# images", "# helm install: --set image.registry=mirror.example.com/rl/rl")
-    assert len(printed) == len(names)
-    assert (
-        f"skopeo copy --all docker://{REGISTRY}/operator:{VERSION} docker://mirror.example.com/rl/rl/operator:{VERSION}"
-        in printed
-    )
-
-
-def test_a_mirror_continues_after_an_image_that_cannot_be_copied(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "images.txt").write_text("a.example.com/one:1  # first\nb.example.com/two:2\n")
-    tool = tmp_path / "crane"
-    tool.write_text('#!/bin/sh\necho "$@" >> ' + str(tmp_path / "seen") + '\ncase "$2" in *one:1) exit 1;; esac\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    words = ["--to", "m.example.com", "--images", str(tmp_path / "images.txt"), "--only", "images"]
-    assert mirror.main([*words, "--tool", "crane", "--run"]) == 1
-    assert (tmp_path / "seen").read_text().splitlines() == [
-        "copy a.example.com/one:1 m.example.com/one:1",
-        "copy b.example.com/two:2 m.example.com/two:2",
-    ]
-    assert "not copied: a.example.com/one:1" in capfd.readouterr().err
-
-
-def test_a_mirror_gets_every_lock_for_every_platform(capsys: pytest.CaptureFixture[str]) -> None:
-    assert mirror.main(["--to", "m.example.com", "--only", "packages", "--folder", "/srv/mirror"]) == 0
-    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
-    found: dict[str, set[str]] = {}
-    for words in lines:
-        if words[0] != "pip":
-            assert words[1:3] == ["-m", "scripts.release.sdist"]
-            assert words[4] == "/srv/mirror/packages"
-            found[Path(words[3]).stem] = set()
-            continue
-        assert words[-2:] == ["--dest", "/srv/mirror/packages"]
-        assert {"--require-hashes", "--no-deps"} <= set(words)
-        file = words[words.index("-r") + 1]
-        assert (ROOT / file).exists()
-        machines = {machine for machine in MACHINES.values() if f"manylinux_2_28_{machine}" in words}
-        assert len(machines) == 1
-        found.setdefault(Path(file).stem, set()).update(machines)
-    assert set(found) == {lock for image in OWN for lock in (*image.locks, *image.tools)}
-    assert found["operator"] == {"x86_64", "aarch64"}
-    assert found["runtime-cpu"] == {"x86_64"}
-    assert found["runtime-ascend-aarch64"] == {"aarch64"}
-    assert found["runtime-ascend-vllm"] == found["suffix"] == set()
-
-
-@pytest.mark.parametrize(("hub", "client", "gsm8k"), [
-    ("HuggingFace", "hf", "openai/gsm8k"), ("ModelScope", "modelscope", "AI-ModelScope/gsm8k"),
-])  # fmt: skip
-def test_a_mirror_gets_what_the_built_in_recipes_download(
-    capsys: pytest.CaptureFixture[str], hub: str, client: str, gsm8k: str
-) -> None:
-    assert mirror.main(["--to", "m.example.com", "--only", "models", "--hub", hub]) == 0
-    *lines, _ = capsys.readouterr().out.splitlines()[1:]
-    text = "".join(path.read_text() for path in (ROOT / "charts/rljob-operator/recipes").glob("*.yaml"))
-    models = set(re.findall(r"download: \{repository: ([^,]+),", text))
-    assert models
-    data = f"{client} download {gsm8k} --repo-type dataset --include 'main/train-*.parquet'"
-    assert f"{data} --include 'main/test-*.parquet' --local-dir mirror/data/{gsm8k}" in lines
-    assert {f"{client} download {name} --local-dir mirror/models/{name}" for name in models} <= set(lines)
-    assert len(lines) == len(models) + len(set(re.findall(r"dataset: (\w+)", text)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -26,6 +28,9 @@ class Index:
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}
         self.asked: list[str] = []
+        self.authorized: dict[str, str] = {}
+        """Path -> the header Authorization of its last request."""
+        self.redirects: dict[str, str] = {}
         self.url = ""
 
     def list_files(self, *files: tuple[str, str, str]) -> None:
@@ -41,8 +46,13 @@ def index() -> Iterator[Index]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             made.asked.append(self.path)
+            made.authorized[self.path] = self.headers.get("Authorization", "")
             found = made.answers.get(self.path)
-            self.send_response(200 if found is not None else 404)
+            if self.path in made.redirects:
+                self.send_response(302)
+                self.send_header("Location", made.redirects[self.path])
+            else:
+                self.send_response(200 if found is not None else 404)
             self.end_headers()
             self.wfile.write(found or b"")
 
@@ -70,10 +80,72 @@ def words(index: Index, tmp_path: Path) -> list[str]:
     return [str(lock), str(tmp_path / "out"), "--index", index.url]
 
 
-def test_an_index_is_required(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def pip_without_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file that pip reads, with no index in it."""
     monkeypatch.delenv("PIP_INDEX_URL", raising=False)
-    assert sdist.main([str(ROOT / "requirements/dev.txt"), "unused"]) == 1
-    assert "set PIP_INDEX_URL" in capsys.readouterr().err
+    file = tmp_path / "pip.conf"
+    file.write_text("[global]\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    return file
+
+
+def test_the_index_is_that_of_pip(
+    pip_without_index: Path, index: Index, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sdist.pip_index().startswith("https://"), "pip has a default"
+    pip_without_index.write_text(f"[global]\nindex-url = {index.url}\n")
+    assert sdist.main(words[:2]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["some_package-1.2.tar.gz"]
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    assert sdist.pip_index() == "http://127.0.0.1:9/simple"
+
+
+SECRET = "s3cr:t@/%"
+BASIC = "Basic " + base64.b64encode(f"user:{SECRET}".encode()).decode()
+
+
+def with_credentials(url: str) -> str:
+    return url.replace("://", f"://user:{quote(SECRET, safe='')}@")
+
+
+def test_credentials_are_sent_to_the_index(index: Index, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", with_credentials(index.url))
+    assert sdist.main(words[:2]) == 0
+    assert index.authorized == dict.fromkeys(("/simple/some-package/", "/files/some_package-1.2.tar.gz"), BASIC)
+
+
+@pytest.mark.parametrize("by", ["listing", "redirect"])
+def test_credentials_are_not_sent_to_another_host(index: Index, words: list[str], by: str) -> None:
+    path = "/files/some_package-1.2.tar.gz"
+    other = index.url.replace("127.0.0.1", "localhost").replace("/simple", path)
+    if by == "listing":
+        index.list_files(("some_package-1.2.tar.gz", other, DIGEST))
+    else:
+        index.redirects["/old"] = other
+        index.list_files(("some_package-1.2.tar.gz", "/old", DIGEST))
+    assert sdist.main([*words[:3], with_credentials(index.url)]) == 0
+    assert index.authorized["/simple/some-package/"] == BASIC
+    assert index.authorized[path] == ""
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:s3cret@127.0.0.1:9/simple",
+        "http://user:s3cret@127.0.0.1:port/simple",
+        "http://user:s3cret#x@127.0.0.1:9/simple",
+        "http://user:3/s3cret@127.0.0.1:9/simple",
+        "http://user:s3cret@[127.0.0.1:9/simple",
+        "ftp://user:s3cret@127.0.0.1/simple",
+        "user:s3cret@127.0.0.1/simple",
+    ],
+)
+def test_no_message_has_the_credentials(words: list[str], capfd: pytest.CaptureFixture[str], url: str) -> None:
+    assert sdist.main([*words[:3], url]) == 1
+    answer = capfd.readouterr()
+    assert answer.err.startswith("rljob release: ")
+    assert "s3cret" not in answer.out + answer.err
 
 
 def test_the_archive_of_the_lock_is_downloaded_once(index: Index, words: list[str], tmp_path: Path) -> None:
