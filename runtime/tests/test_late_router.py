@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from rljob_runtime.verl_plugin import late_binding, late_router
-from rljob_runtime.verl_plugin.late_binding import Limits
+from rljob_runtime.verl_plugin.late_binding import Limits, Placed
 from rljob_runtime.verl_plugin.late_router import NOWHERE, LateBindingRouter
 from rljob_runtime.verl_plugin.replica_times import from_plain
 
@@ -51,6 +52,25 @@ def test_a_request_waits_until_a_replica_has_answered() -> None:
         }
         await router.release_server("a", "x1", 5)
         assert await asked["x2"] == ("a", "handle-a")
+
+    in_loop(check)
+
+
+class Descheduled(late_binding.LateBinding):
+    """Of a process that does not run for a while after each decision."""
+
+    def placed(self) -> list[Placed]:
+        found = super().placed()
+        time.sleep(2 * late_binding.SETTLE_SECONDS)
+        return found
+
+
+def test_requests_are_placed_however_late_the_process_looks_at_the_clock() -> None:
+    async def check() -> None:
+        router = Router({"a": "handle-a"})
+        router._requests = Descheduled(["a"], Router.limits, time.monotonic)
+        asked = await ask(router, "x0", "x1", "x2")
+        assert await asyncio.wait_for(asked["x1"], SECONDS / 2) == ("a", "handle-a")
 
     in_loop(check)
 

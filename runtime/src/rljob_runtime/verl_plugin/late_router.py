@@ -67,6 +67,9 @@ class LateBindingRouter:
             self._send()
 
     def _send(self) -> None:
+        # Read before the decisions: requests that are held back because this is not over yet need another look, also if
+        # it is over by the time of the last line.
+        seconds = self._requests.settles_in
         for placed in self._requests.placed():
             place = self._places.pop(placed.ticket)
             if placed.replica is not None:
@@ -76,7 +79,7 @@ class LateBindingRouter:
                 place.set_result((NOWHERE, None))
             else:  # as verl's router says it (router.py:191, 0.9.1)
                 place.set_exception(RuntimeError("No available servers in load balancer"))
-        if self._requests.waiting and (seconds := self._requests.settles_in) and not self._looks_again:
+        if self._requests.waiting and seconds and not self._looks_again:
             self._looks_again = True
             asyncio.get_running_loop().call_later(seconds, self._look_again)
 
