@@ -1,4 +1,4 @@
-"""Every image is built on one that its name alone determines: a stage, an argument without a default, or a digest."""
+"""Images are built on what a name alone determines: a stage, an argument without default, a digest. Their variables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rljob_runtime import trackers
 from tests.cluster import buildah
 from tests.cluster.errors import ClusterError
 
@@ -83,3 +84,11 @@ def test_a_base_for_the_local_cluster_is_named_by_digest(monkeypatch: pytest.Mon
         buildah.ensure_base()
     monkeypatch.setenv("RLJOB_BASE_IMAGE", f"registry.example/python{DIGEST}")
     assert buildah.ensure_base() == f"registry.example/python{DIGEST}"
+
+
+def test_no_image_decides_whether_a_tracker_is_online() -> None:
+    """The launcher takes a variable of the process for the user's wish, also beside a key."""
+    names = {name for keys, _ in trackers.KEYS.values() for name in keys}
+    names |= {name for mode in trackers.OFFLINE.values() for name in mode}
+    found = [(path.name, name) for path in dockerfiles() for name in names if f"{name}=" in path.read_text()]
+    assert found == []
