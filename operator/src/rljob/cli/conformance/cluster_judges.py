@@ -14,8 +14,8 @@ from rljob.cli.conformance.verdict import Verdict, confirmed, failed, not_applic
 from rljob.core.observed import Manifest
 
 CRDS = tuple(f"{plural}.{GROUP}" for plural in ("rljobs", "rlrecipes", "clusterrlrecipes"))
-KUBERAY_MIN = (1, 6)
-"""docs/install.md."""
+KUBERAY_MIN = (1, 5, 1)
+"""docs/install.md; `make compat` tests it."""
 LEASE_SECONDS = 60
 """The operator renews its Lease every few seconds; the rest is for clocks that differ."""
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -85,10 +85,10 @@ def judge_kuberay(facts: Facts) -> Verdict:
         return _unavailable(deployments[0], "KubeRay")
     kuberay = available[0]
     image = image_of(kuberay)
-    found = re.search(r":v?(\d+)\.(\d+)", image)
+    found = re.search(r":v?(\d+)\.(\d+)(?:\.(\d+))?", image)
     if found is None:
         return confirmed(f"{_named(kuberay)} is available; its image {image} does not name a release")
-    if (int(found[1]), int(found[2])) < KUBERAY_MIN:
+    if tuple(int(number or 0) for number in found.groups()) < KUBERAY_MIN:
         return failed(f"{_named(kuberay)} runs {image}", f"upgrade KubeRay to {least} or newer")
     return confirmed(f"{_named(kuberay)} is available ({image})")
 

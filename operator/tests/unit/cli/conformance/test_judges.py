@@ -124,13 +124,20 @@ CASES: tuple[tuple[str, Judge, Facts, Result, str], ...] = (
         Result.CONFIRMED,
         "p holds its Lease",
     ),
-    ("no KubeRay", cluster_judges.judge_kuberay, _cluster(kuberay=[]), Result.FAILED, "install KubeRay 1.6"),
+    ("no KubeRay", cluster_judges.judge_kuberay, _cluster(kuberay=[]), Result.FAILED, "install KubeRay 1.5.1"),
     (
         "an old KubeRay",
         cluster_judges.judge_kuberay,
-        _cluster(kuberay=[_deployment("k:v1.5.1")]),
+        _cluster(kuberay=[_deployment("k:v1.5.0")]),
         Result.FAILED,
-        "upgrade KubeRay",
+        "upgrade KubeRay to 1.5.1",
+    ),
+    (
+        "the oldest KubeRay",
+        cluster_judges.judge_kuberay,
+        _cluster(kuberay=[_deployment("k:v1.5.1")]),
+        Result.CONFIRMED,
+        "v1.5.1",
     ),
     (
         "a KubeRay without a release",
