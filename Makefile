@@ -17,7 +17,7 @@ demo: venv ## train a model on a local cluster from nothing and look at it (DEMO
 	@$(PY) -m scripts.demo
 
 .PHONY: check
-check: venv ## the four-minute loop: format, lint, types, unit and property tests
+check: venv ## what needs no cluster: format, lint, types, unit and property tests
 	@$(PY) -m scripts.test check
 
 .PHONY: test
@@ -25,12 +25,16 @@ test: venv ## all that decides whether a change may land
 	@$(PY) -m scripts.test
 
 .PHONY: compat
-compat: venv ## test beside other releases of Python, Kubernetes, KubeRay and Helm, and the locks of arm64 (half an hour)
+compat: venv ## test beside other releases of Python, Kubernetes, KubeRay and Helm, and the locks of arm64
 	@$(PY) -m scripts.compat
 
 .PHONY: acceptance
-acceptance: venv ## real training that `make test` leaves out: local run, algorithms, lifecycle with verl (two hours)
+acceptance: venv ## coverage, and real training that `make test` leaves out: local run, algorithms, lifecycle with verl
 	@$(PY) -m scripts.test acceptance
+
+.PHONY: coverage
+coverage: venv ## measure that unit tests reach every branch of core, render and launchers; part of acceptance
+	@$(PY) -m scripts.test coverage
 
 .PHONY: format
 format: venv ## let ruff format and fix what it can
@@ -47,6 +51,10 @@ generate: venv ## write the generated files: CRDs, quickstart, reference pages
 .PHONY: verify
 verify: venv ## fail when a generated file is stale
 	@$(PY) -m scripts.generate --check
+
+.PHONY: install-manifest
+install-manifest: venv ## write build/install.yaml for sites without Helm (REGISTRY, TAG: of the operator's image)
+	@$(PY) -m scripts.release.manifest $(or $(REGISTRY),rljob.local) $(or $(TAG),dev) build/install.yaml
 
 .PHONY: site
 site: venv ## build the documentation, English and Chinese, as a site in build/site/html
@@ -90,19 +98,23 @@ test-image: venv ## test upstream's seams and local runs in the runtime image, o
 	@$(PY) -m scripts.in_image seams local
 
 .PHONY: planners
-planners: venv ## compare planners with the algorithms of others, in the runtime image on the running local cluster (3 minutes)
+planners: venv ## compare planners with the algorithms of others, in the runtime image on the running local cluster
 	@$(PY) -m scripts.in_image planners
 
+.PHONY: garbage
+garbage: venv ## measure how long the processes of a run pause for garbage, in the runtime image on the running local cluster
+	@$(PY) -m scripts.in_image garbage
+
 .PHONY: tap-cost
-tap-cost: venv ## measure what the runtime's hooks cost a run, in the runtime image on the running local cluster (12 minutes)
+tap-cost: venv ## measure what the runtime's hooks cost a run, in the runtime image on the running local cluster
 	@$(PY) -m scripts.in_image tap-cost
 
 .PHONY: switches
-switches: venv ## train the quickstart without and with its optimizations on the running local cluster (12 minutes)
+switches: venv ## train the quickstart without and with its optimizations on the running local cluster
 	@$(PY) -m benchmarks.switches
 
 .PHONY: start-time
-start-time: venv ## measure where the time of a start goes, in the runtime image on the running local cluster (5 minutes)
+start-time: venv ## measure where the time of a start goes, in the runtime image on the running local cluster
 	@$(PY) -m scripts.in_image start-time
 
 .PHONY: fuzz
@@ -142,17 +154,13 @@ fleet: venv ## 200 jobs of three teams on 80 simulated Ascend nodes under a real
 lock: venv ## resolve all requirements and write the hashed locks
 	@scripts/lock
 
-.PHONY: refresh-command-recipes
-refresh-command-recipes: venv ## read the flags of cann-recipes-train's scripts again, from a clone (RECIPES=path, COPIES=folder of files that it lacks)
-	@$(PY) -m scripts.command_recipes $(RECIPES) $(COPIES)
-
-.PHONY: refresh-recipes
-refresh-recipes: venv ## read the flags of verl's scripts for Ascend again, from a clone of its repository (VERL=path)
-	@$(PY) -m scripts.verl_scripts $(VERL)
+.PHONY: upstream-facts
+upstream-facts: venv ## read the tables in upstream/ again, when a pin moves (SOURCES=folder of wheels and bare clones)
+	@$(PY) -m upstream.facts $(SOURCES)
 
 .PHONY: upstream
 upstream: venv ## print the newest release of every pinned upstream, and what moved in newer ones of verl and vllm-ascend
-	@$(PY) -m scripts.upstream
+	@$(PY) -m upstream.newer
 
 .PHONY: clean
 clean: ## remove what tests and tools left in the checkout; the cluster and its cache stay

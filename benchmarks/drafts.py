@@ -24,7 +24,7 @@ LIMITS = Limits(tokens=3, depth=DEPTH, factor=1.0, probability=0.1, model_length
 
 
 def texts(count: int, tokens: int, seed: int = 0) -> Any:  # noqa: ANN401 - an array
-    """Return texts, [count, tokens]: a third of each is phrases."""
+    """Return texts, [count, tokens]; phrases make up a third of each."""
     random = np.random.default_rng(seed)
     phrases = random.zipf(1.3, (PHRASES, PHRASE)) % VOCABULARY
     pieces = -(-tokens // PHRASE)
@@ -45,7 +45,7 @@ def measure_tree(tokens: int) -> None:
 
 
 def measure_steps(sequences: int, tokens: int, steps: int, history: int) -> None:
-    """Print the time of a step with so many sequences, each of which has generated so many tokens."""
+    """Print the time of a step with this many sequences, each of which has generated this many tokens."""
     store = DraftStore(Drafts(32, history), LIMITS, SuffixTree)
     table = texts(sequences, PROMPT + tokens + steps)
     names = [f"request-{number}" for number in range(sequences)]

@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass, replace
 from statistics import fmean, quantiles
 
+from rljob.planner.rollout import published
+from rljob.planner.rollout.estimate import ReplicaSize, engine
+from rljob.planner.rollout.policies import Placement, Policy, policies
+from rljob.planner.rollout.replica import Engine
+from rljob.planner.rollout.simulation import simulate
+from rljob.planner.rollout.step_time import Origin
 from rljob_runtime.planning.architectures import BUILT_IN
-from rljob_runtime.planning.rollout import published
-from rljob_runtime.planning.rollout.estimate import ReplicaSize, engine
-from rljob_runtime.planning.rollout.policies import Placement, Policy, policies
-from rljob_runtime.planning.rollout.replica import Engine
-from rljob_runtime.planning.rollout.simulation import simulate
-from rljob_runtime.planning.rollout.step_time import Origin
 
 SEEDS = 8
 MANY = 64
@@ -54,8 +54,12 @@ def deepseek() -> None:
         begin = time.process_time()
         outcome = simulate(trace, published.DEEPSEEK, policy)
         spent = time.process_time() - begin
-        told = known.get(policy.name)
-        beside = f"{told:,.0f} {outcome.makespan:,.0f} {outcome.makespan / told - 1:+.1%}" if told else "-"
+        known_seconds = known.get(policy.name)
+        beside = (
+            f"{known_seconds:,.0f} {outcome.makespan:,.0f} {outcome.makespan / known_seconds - 1:+.1%}"
+            if known_seconds
+            else "-"
+        )
         drops = " ".join(f"{change.gear}@{change.step}" for change in outcome.gears[1:])
         print(f"  {policy.name:<22}{beside:<24}{outcome.makespan:>8,.0f}  {drops}  {spent:.2f}")
     finer = policies((1, 2, 4, 8, 12, 16, 24, 32, 48, 64))[-1]

@@ -1,6 +1,6 @@
 """The generated page on the Ascend image: versions, compatibility, build arguments and the content of each layer.
 
-The versions are read from where they are used: the locks, the Dockerfile and the pins of scripts/megatron_names.py.
+The versions are read from where they are used: the locks, the Dockerfile and the pins of upstream/megatron_names.py.
 Tests (tests/house/test_ascend_image.py) ensure that they are equal. Pure, except for reading files of the repository.
 """
 
@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from rljob_runtime.planning.ascend_names import MINDSPEED_REQUIRES, VLLM_ASCEND_DEVICE, VLLM_ASCEND_WHEEL
-from scripts.megatron_names import MEGATRON, MINDSPEED
 from scripts.reference import HEADER, table
+from upstream.megatron_names import MEGATRON, MINDSPEED
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "images/runtime/ascend"
@@ -72,6 +72,43 @@ ARGUMENTS = {
     "VLLM_ASCEND_COMMIT": f"tag v0.23.0; compiled for A3, because the wheel on the index is for {VLLM_ASCEND_DEVICE}",
     "PREBUILD_OPERATORS": "0 leaves compiling MindSpeed's operators to the first job",
 }
+INPUTS = (
+    ("base image", "its digest", "`BASE_IMAGE`: any registry"),
+    (
+        "Python packages",
+        "version and hash (`requirements/`)",
+        "the index: `PIP_INDEX_URL`, `UV_INDEX_URL` in the base image",
+    ),
+    ("triton-ascend; torch for amd64", "the digest that you pass", "`…_WHEEL`: a URL or a file"),
+    ("Megatron-LM, MindSpeed, vllm-ascend", "their commits", "`…_REPOSITORY`: any clone"),
+    (
+        "catlass, a submodule of vllm-ascend, for A3",
+        "the commit of vllm-ascend",
+        "gitcode.com; no argument (vllm-ascend v0.23.0, .gitmodules)",
+    ),
+    (
+        "archives that vllm-ascend's CMake downloads for A3: abseil, protobuf, json, libboundscheck",
+        "**not pinned**: a URL with a release, without a hash",
+        "gitcode.com, gitee.com; no argument (vllm-ascend v0.23.0, csrc/cmake/third_party)",
+    ),
+    (
+        "packages of Ubuntu: compilers, jemalloc, numactl",
+        "**not pinned**: the newest of the base image's release",
+        "the package sources of the base image",
+    ),
+)
+PINNED = """\
+What the build downloads, what determines it, and where a mirror is named. An image for A3 cannot be built without a
+way to gitcode.com and gitee.com; one for A2 takes vllm-ascend's wheel, and can.
+"""
+PYTHON = """\
+The image has Python 3.11, while those of vllm-ascend and verl for CANN 9.1.0 have 3.12 (vllm-ascend v0.23.0,
+Dockerfile.a3:18). The locks, the wheels of triton-ascend and vllm-ascend, and the image for CPUs, whose tests run the
+same verl, vLLM and Ray, are for 3.11; a second set would double what is tested and gain no release. CANN's images
+have 3.11 beside 3.12 in every release whose Dockerfiles are public (Ascend/cann-container-image c5a67b3a7, up to
+9.1.0-beta.3). A tag of 9.1.0 with 3.11 has not been seen: if the registry has none, build the base image from that
+repository, or take a [published image](published-images.md).
+"""
 LAYERS = (
     ("lock and sync", "uv with hashes, into /opt/venv", "the same commands, another lock"),
     (
@@ -171,6 +208,11 @@ def ascend_image_page() -> str:
         "## Arguments of the build\n",
         f"The symbols of vllm-ascend that this project relies on were read from `{VLLM_ASCEND_WHEEL}`.\n",
         table(("argument", "default", "what"), arguments),
+        "## Inputs\n",
+        PINNED,
+        table(("input", "determined by", "taken from"), INPUTS),
+        "## Python\n",
+        PYTHON,
         "## Layers\n",
         table(("layer", "what", "shared with the CPU image"), LAYERS),
         BUILT,

@@ -57,7 +57,7 @@ NAMED: dict[str, dict[str, Any]] = {
     "cards by flavor": {"type": "object", "propertyNames": {"is": "name"}, "additionalProperties": CARDS},
     "accelerator": structural_schema(AcceleratorFacts) | {"additionalProperties": False},
 }
-"""What several values are, for `is` in an annotation."""
+"""Schemas that several values share, by the name that `is` in an annotation refers to."""
 Comments = dict[tuple[str, ...], str]
 
 
@@ -68,7 +68,7 @@ class Value:
     path: tuple[str, ...]
     default: object
     comment: str
-    """What values.yaml says above it."""
+    """The comment above the value in values.yaml."""
 
 
 def values() -> Iterator[Value]:

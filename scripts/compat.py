@@ -3,10 +3,10 @@
 On every supported interpreter that this machine has: the unit tests of the runtime, which is injected into images with
 a Python of their own, and those of the command line, which runs on users' machines. Each gets virtual environments with
 the packages of a lock, which are kept in the cache until the lock or the interpreter changes; the code comes from
-wheels. Then the older Kubernetes and KubeRay, and both Helms (tests/compat), and the locks of arm64, whose packages are
-resolved for that platform and not installed.
+wheels. Then the older Kubernetes and KubeRay, both Helms and an older Ray (tests/compat), and the locks of arm64, whose
+packages are resolved for that platform and not installed.
 
-`python -m scripts.compat [python] [kubernetes] [helm] [arm64]` runs a part of it.
+`python -m scripts.compat [python] [kubernetes] [helm] [ray] [arm64]` runs a part of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime.image_check.requirements import PYTHON_BELOW, PYTHON_MINIMUM
-from scripts.stages import end_group
+from scripts.stages import end_session
 from scripts.wheels import build
 from tests.cluster.paths import cache_folder
 
@@ -187,7 +187,9 @@ def run_tests(python: Path, log: Path, tests: Sequence[str], code: Path | None =
         except subprocess.TimeoutExpired:
             return False, f"not finished after {TEST_SECONDS} s"
         finally:
-            end_group(process)
+            if process.poll() is None:
+                end_session(process.pid)
+                process.wait()
     lines = log.read_text(errors="replace").splitlines()
     if not passed:
         print("\n".join(lines[-TAIL_LINES:]), flush=True)
@@ -248,6 +250,11 @@ def _other(subject: str, name: str) -> Result:
     return _tested(subject, "tests/cluster/programs", Path(sys.executable), LOGS / f"{name}.log", tests)
 
 
+def ray() -> Iterator[Result]:
+    """Submit to a Ray without token authentication."""
+    yield _other("Ray 2.48.0", "ray")
+
+
 def arm64(locks: Mapping[str, str] = PLATFORM_LOCKS, folder: Path = ROOT / "requirements") -> Iterator[Result]:
     """Resolve the locks for arm64: every package must have a wheel for the platform, with the locked hash."""
     for name, platform in locks.items():
@@ -282,7 +289,7 @@ def exit_code(results: Sequence[Result]) -> int:
     return 1 if Verdict.FAILED in verdicts or verdicts <= {Verdict.ABSENT} else 0
 
 
-PARTS = {"python": pythons, "kubernetes": kubernetes, "helm": helms, "arm64": arm64}
+PARTS = {"python": pythons, "kubernetes": kubernetes, "helm": helms, "ray": ray, "arm64": arm64}
 
 
 def main() -> int:

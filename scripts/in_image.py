@@ -1,8 +1,8 @@
 """Run tests and benchmarks in the runtime image, which has verl, vLLM and Ray, as pods of the local cluster.
 
-`python -m scripts.in_image SUITE …` runs in the stage `seams` of `make test`, the stage `local` of `make acceptance`,
-`make test-image`, `make tap-cost` and `make start-time`. The image contains no test tools, so pytest, at the locked
-version, and the tests are mounted from this machine.
+`python -m scripts.in_image SUITE …` runs in the stages `seams` and `emulated` of `make test`, in `make acceptance`, and
+in `make test-image`, `garbage`, `planners`, `tap-cost` and `start-time`. The images contain no test tools, so pytest,
+at the locked version, and the tests are mounted from this machine.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,17 +29,19 @@ from scripts import wheels
 from scripts.demo.commands import ROOT, Kubernetes, Manifest, capture
 from scripts.demo.errors import DemoError
 from scripts.product import local_kubernetes
+from tests.emulated_npu import mindspeed
 
 NAMESPACE = "default"
 IMAGE = "rljob.local/runtime:cpu"
+EMULATED_IMAGE = "rljob.local/runtime:ascend-emulated"
 BUILD = ROOT / "build" / "in-image"
 ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
 TOOLS, WHEELS, JOBS = Path("tools"), Path("wheels"), Path("jobs")
-MEGATRON, VLLM_ASCEND = Path("megatron"), Path("vllm-ascend")
+MEGATRON, VLLM_ASCEND, MINDSPEED = Path("megatron"), Path("vllm-ascend"), Path("mindspeed")
 """Folders created for a suite: pytest and hypothesis; the two wheels of this repository, installed; job.json of every
 example, because the operator's code is not in the image; Megatron-Core, which is not in it either, and which only
-the tests that ask it import."""
+the tests that ask it import; MindSpeed, empty where no place has it."""
 MANIFESTS = (ROOT / "charts/rljob-operator/recipes", ROOT / "examples", ROOT / "operator/tests/golden/jobs")
 
 
@@ -55,6 +58,10 @@ PYTEST = (
     *("python", "-c", MAIN, "-c", "/dev/null", "--rootdir", "/tests", "--import-mode", "importlib"),
     *("-p", "no:cacheprovider", "-ra", "--durations=20", "--color", "no", "/tests"),
 )
+# A process for each core. The tests of a file share what they start, and stay together.
+QUICK = (*PYTEST, "-m", "not comparison", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+COMPARISONS = (*PYTEST, "-s", "-m", "comparison")
+EMULATED = (*PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 @dataclass(frozen=True)
@@ -69,11 +76,12 @@ class Suite:
     shared_memory: str | None = None
     command: tuple[str, ...] = PYTEST
     mounted_at: str = "/tests"
+    image: str = IMAGE
 
     @property
     def name(self) -> str:
-        """Name of the pod."""
-        return f"rljob-test-{self.folder.name}"
+        """Name of the pod, and of its folder: two suites may run at the same time."""
+        return f"rljob-test-{next(name for name, suite in SUITES.items() if suite is self)}"
 
     @property
     def made(self) -> Path:
@@ -81,28 +89,56 @@ class Suite:
         return BUILD / self.name
 
 
+UPSTREAM = ROOT / "runtime/tests/upstream"
+ASKED = {
+    "jobs": JOBS,
+    "conditions": ROOT / "upstream/conditions",
+    "megatron": MEGATRON,
+    "vllm-ascend": VLLM_ASCEND,
+}
+"""What the tests of upstream need beside the image: our jobs and tables, and packages that it lacks."""
+NPU = {"mindspeed": MINDSPEED, "upstream": UPSTREAM, "jobs": JOBS}
 SUITES = {
     "seams": Suite(
-        ROOT / "runtime/tests/upstream",
-        seconds=2340,  # The stage has 40 minutes, because it shares two cores with other stages.
-        mounts={
-            "jobs": JOBS,
-            "conditions": ROOT / "scripts/upstream_conditions",
-            "megatron": MEGATRON,
-            "vllm-ascend": VLLM_ASCEND,
-        },
+        UPSTREAM,
+        seconds=4800,  # The run of stages ends earlier; this ends a pod whose run was killed.
+        mounts=ASKED,
+        command=QUICK,
+    ),
+    "comparisons": Suite(UPSTREAM, seconds=2340, mounts=ASKED, command=COMPARISONS),
+    "emulated": Suite(
+        ROOT / "tests/emulated_npu/suite",
+        seconds=2400,
+        mounts=NPU,
+        shared_memory="2Gi",
+        command=(*EMULATED, "-m", "not long"),
+        image=EMULATED_IMAGE,
+    ),
+    "emulated-long": Suite(
+        ROOT / "tests/emulated_npu/suite",
+        seconds=7200,
+        mounts=NPU,
+        shared_memory="2Gi",
+        command=(*PYTEST, "-m", "long"),
+        image=EMULATED_IMAGE,
     ),
     "local": Suite(
         ROOT / "tests/local",
-        seconds=1200,
+        seconds=1700,
         mounts={"examples": ROOT / "examples"},
         shared_memory="2Gi",
     ),
     "planners": Suite(
         ROOT / "benchmarks",
         seconds=600,
-        mounts={"megatron": MEGATRON},
-        command=("sh", "-c", "PYTHONPATH=$PYTHONPATH:/megatron exec python -m benchmarks.planners"),
+        command=("python", "-m", "benchmarks.planners"),
+        mounted_at="/repository/benchmarks",
+    ),
+    "garbage": Suite(
+        ROOT / "benchmarks",
+        seconds=1200,
+        mounts={"upstream": UPSTREAM},
+        command=("python", "-m", "benchmarks.garbage"),
         mounted_at="/repository/benchmarks",
     ),
     "tap-cost": Suite(
@@ -128,8 +164,8 @@ def pod(suite: Suite) -> Manifest:
     """Return the pod that runs a suite."""
     mounts = {"tools": TOOLS, "wheels": WHEELS, **suite.mounts}
     folders = {"RLJOB_EXAMPLES": "/examples", "RLJOB_JOBS": "/jobs", "RLJOB_CONDITIONS": "/conditions"}
-    folders |= {"RLJOB_MEGATRON": "/megatron", "RLJOB_VLLM_ASCEND": "/vllm-ascend"}
-    folders |= {"PYTHONPATH": "/tools:/wheels:/repository"}
+    folders |= {"RLJOB_MEGATRON": "/megatron", "RLJOB_VLLM_ASCEND": "/vllm-ascend", "RLJOB_UPSTREAM": "/upstream"}
+    folders |= {"PYTHONPATH": "/tools:/wheels:/repository:/mindspeed"}
     environment = {"RLJOB_IN_IMAGE": "1", **folders}
     places = {"own": (suite.folder, suite.mounted_at)}
     places |= {name: (suite.made / path, f"/{name}") for name, path in mounts.items()}
@@ -152,7 +188,7 @@ def pod(suite: Suite) -> Manifest:
             "containers": [
                 {
                     "name": "suite",
-                    "image": IMAGE,
+                    "image": suite.image,
                     "imagePullPolicy": "Never",
                     "command": list(suite.command),
                     "env": [{"name": name, "value": value} for name, value in environment.items()],
@@ -164,13 +200,25 @@ def pod(suite: Suite) -> Manifest:
     }
 
 
-def install_tools(made: Path) -> None:
-    """Install the locked pytest and the wheels, as users get them, into separate folders."""
+def install(suite: Suite) -> None:
+    """Create the folders that a suite mounts: the locked pytest, the wheels as users get them, and what it names."""
+    made, mounted = suite.made, suite.mounts.values()
     install = (str(ROOT / ".venv/bin/uv"), "pip", "install", "--quiet", "--target")
-    capture((*install, str(made / TOOLS), "-c", "requirements/dev.txt", "pytest", "hypothesis"), seconds=120)
+    capture(
+        (*install, str(made / TOOLS), "-c", "requirements/dev.txt", "pytest", "pytest-xdist", "hypothesis"), seconds=120
+    )
     for folder, lock in ((MEGATRON, "seams"), (VLLM_ASCEND, "seams-ascend")):
-        locked = ("--no-deps", "--require-hashes", "-r", f"requirements/{lock}.txt")
-        capture((*install, str(made / folder), *locked), seconds=120)
+        if folder in mounted:
+            locked = ("--no-deps", "--require-hashes", "-r", f"requirements/{lock}.txt")
+            capture((*install, str(made / folder), *locked), seconds=120)
+    if MINDSPEED in mounted:
+        found = mindspeed.folder()
+        shutil.rmtree(made / MINDSPEED, ignore_errors=True)
+        (made / MINDSPEED).mkdir(parents=True)
+        if found is None:
+            print("in_image: no place has MindSpeed; its tests are skipped (tests/emulated_npu/README.md)", flush=True)
+        else:
+            shutil.copytree(found, made / MINDSPEED, dirs_exist_ok=True)
     built = map(str, wheels.build(made))
     capture((*install, str(made / WHEELS), "--no-deps", "--reinstall", *built), seconds=120)
 
@@ -187,22 +235,31 @@ def render_jobs(made: Path) -> None:
         if checked.spec.command is not None:
             continue  # Its arguments are not composed by our launcher.
         identity = JobIdentity(namespace=job.namespace, name=job.name, uid=STAND_IN_UID)
-        config = LAUNCHER.job_config(identity, checked.spec, FIRST_GENERATION)
+        config = LAUNCHER(checked.spec).job_config(identity, checked.spec, FIRST_GENERATION)
         (made / JOBS / f"{job.name}.json").write_bytes(config.to_json())
 
 
 def prepare_and_run(kubernetes: Kubernetes, suite: Suite) -> bool:
     """Create what the suite mounts, and run it."""
-    install_tools(suite.made)
-    render_jobs(suite.made)
+    install(suite)
+    if JOBS in suite.mounts.values():
+        render_jobs(suite.made)
     return run(kubernetes, suite)
 
 
 def run(kubernetes: Kubernetes, suite: Suite) -> bool:
     """Run the pod and print its log as it grows; return whether all tests passed."""
     kubernetes.run("delete", "pod", suite.name, "--namespace", NAMESPACE, "--ignore-not-found", "--now")
-    kubernetes.run("create", "--filename", "-", text=json.dumps(pod(suite)))
     named = ("--namespace", NAMESPACE, f"pod/{suite.name}")
+    try:
+        kubernetes.run("create", "--filename", "-", text=json.dumps(pod(suite)))
+        return _followed(kubernetes, suite, named)
+    finally:
+        kubernetes.run("delete", *named, "--ignore-not-found", "--now", "--wait=false")
+
+
+def _followed(kubernetes: Kubernetes, suite: Suite, named: Sequence[str]) -> bool:
+    """Print the log of the pod until it ends; return whether all tests passed."""
     try:
         kubernetes.run("wait", *named, "--for=condition=Ready", "--timeout=120s", timeout_seconds=130)
         words = (kubernetes.kubectl, "logs", "--follow", *named)
@@ -211,8 +268,6 @@ def run(kubernetes: Kubernetes, suite: Suite) -> bool:
     except DemoError:
         print(kubernetes.run("describe", *named))
         return False
-    finally:
-        kubernetes.run("delete", *named, "--ignore-not-found", "--now", "--wait=false")
 
 
 def _succeeded(kubernetes: Kubernetes, named: Sequence[str]) -> bool:
@@ -228,10 +283,11 @@ def _succeeded(kubernetes: Kubernetes, named: Sequence[str]) -> bool:
 
 
 def main() -> int:
-    """Run the named suites; exit code 1 if one did not pass."""
+    """Run the named suites; exit code 1 if one did not pass. SIGINT and SIGTERM delete the pod that runs."""
     parser = argparse.ArgumentParser(prog="scripts.in_image", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("suites", nargs="+", choices=list(SUITES), metavar="SUITE", help=", ".join(SUITES))
     chosen = parser.parse_args().suites
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         kubernetes = local_kubernetes()
         passed = [prepare_and_run(kubernetes, SUITES[name]) for name in chosen]
@@ -239,6 +295,8 @@ def main() -> int:
     except DemoError as error:
         print(f"in_image: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

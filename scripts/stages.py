@@ -1,13 +1,17 @@
-"""Run the stages of `make test`: lanes in parallel, each lane in order, every stage with a deadline and a log.
+"""Run the stages of `make test`: lanes in parallel, each lane in order, every stage with a limit and a log.
 
 `scripts.test` holds the table and calls `run`. The output of the lane MAIN is shown live. The other lanes write only to
 their logs, and the end of such a log is shown if its stage fails. A stage runs when every stage it depends on has
 passed. A stage that cannot run is skipped and the others still run, so that one run reports everything that is broken.
 Each process is started in its own session, and no other processes are ended.
+
+It is not make, tox, nox or doit, because none of them runs a cleanup after failures, interruption and the end of the
+time, within a deadline of the whole run, nor counts the CPU time of each stage.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import re
@@ -16,22 +20,37 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+import timeit
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
+BYTE_CODE = ROOT / "build" / "byte-code"
 MAIN = "main"
 HEARTBEAT_SECONDS = 30.0
 TAIL_LINES = 60
 ERROR_LINES = 80
-KILL_GRACE_SECONDS = 20.0
+# SIGINT lets pytest end what its fixtures started, and `scripts.in_image` delete its pod.
+SIGINT_GRACE_SECONDS = 20.0
+GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.05
+SHORT_STAGE_SECONDS = 300.0
+LIMIT_FACTOR = 10.0
+# Time of the whole run that only the stages that clean up may use.
+CLEANUP_MINUTES = 6.0
+# The usual times in the table hold for a machine on which this loop takes this long.
+LOOP_ITERATIONS = 10_000_000
+REFERENCE_LOOP_SECONDS = 0.13
+# Fields of /proc/<pid>/stat, counted from the state that follows the command name.
+PARENT_FIELD, SESSION_FIELD, START_FIELD = 1, 3, 19
 # Lines of pytest's output with the errors, where they were raised, and the rows of its short summary.
 _ERROR = re.compile(r"^(?:E {3}|(?:FAILED|ERROR) |\S+\.py:\d+: )")
 # pytest's last line: "==== 3 passed, 1 skipped in 0.12s ====".
 _CLOSING = re.compile(r"^=+ (?P<text>.*\b(?:passed|failed|error|errors|skipped|deselected|no tests ran)\b.*) =+$")
+_TESTS = re.compile(r"\b(\d+) (?:passed|failed|errors?|xfailed|xpassed)\b")
 
 
 @dataclass(frozen=True)
@@ -41,15 +60,15 @@ class Stage:
     name: str
     description: str
     command: tuple[str, ...]
-    minutes: float
-    """Deadline, from the start of the stage."""
+    usual: float
+    """Seconds that it takes at most on an idle machine with the reference loop, rounded up to half a minute."""
     lane: str = MAIN
     after: tuple[str, ...] = ()
     """Stages that must have passed before this one runs."""
     after_end_of: tuple[str, ...] = ()
     """Stages that must have ended before this one runs, passed or not: cleanup runs after failures too."""
     last: bool = False
-    """The stage cleans up: it gets its full time even if the other stages have used up the budget."""
+    """The stage cleans up: it runs even if the others have used up their time or the run was interrupted."""
 
 
 class Verdict(enum.StrEnum):
@@ -58,6 +77,7 @@ class Verdict(enum.StrEnum):
     PASSED = "passed"
     FAILED = "FAILED"
     TIMED_OUT = "TIMED OUT"
+    STOPPED = "stopped"
     SKIPPED = "skipped"
 
 
@@ -67,7 +87,14 @@ class Result:
 
     verdict: Verdict
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Of the stage's processes on this machine. What containers of the cluster use is not in it."""
     note: str = ""
+
+    @property
+    def tests(self) -> int:
+        """The number of tests that ran, by pytest's closing line."""
+        return sum(map(int, _TESTS.findall(self.note)))
 
 
 @dataclass
@@ -75,48 +102,99 @@ class _Run:
     """State shared by the lanes."""
 
     stages: Sequence[Stage]
-    deadline: float
+    end: float
+    """When the whole run must be over, cleanup included."""
     results: dict[str, Result] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
-    processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    processes: dict[Stage, subprocess.Popen[str]] = field(default_factory=dict)
     stopping: bool = False
+    lanes_left: int = 0
 
     def finish(self, name: str, result: Result) -> None:
         with self.changed:
             self.results[name] = result
             self.changed.notify_all()
 
+    def seconds_left(self, stage: Stage) -> float:
+        """Return the limit of a stage that starts now; none is left at zero."""
+        left = self.end - time.monotonic() - (0.0 if stage.last else CLEANUP_MINUTES * 60)
+        return min(left, stage.usual * LIMIT_FACTOR) if stage.usual < SHORT_STAGE_SECONDS else left
+
 
 def run(stages: Sequence[Stage], *, budget_minutes: float) -> bool:
-    """Run all stages, print the table of results, and return whether all passed."""
+    """Run all stages, print the table of results, and return whether all passed.
+
+    SIGINT and SIGTERM end what runs, and the stages that clean up still run; a second signal ends those too.
+    """
     LOGS.mkdir(parents=True, exist_ok=True)
+    loop = min(timeit.repeat(f"for _ in range({LOOP_ITERATIONS}): pass", number=1, repeat=3))
     started = time.monotonic()
-    # Stages run in their own sessions, so they would outlive this program if SIGTERM ended it directly.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    state = _Run(stages=stages, deadline=started + budget_minutes * 60)
+    # Stages run in their own sessions, so they would outlive this program if a signal ended it directly. A shell that
+    # starts it in the background makes it ignore SIGINT, which its stages would inherit.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    state = _Run(stages=stages, end=started + budget_minutes * 60)
     lanes = list(dict.fromkeys(stage.lane for stage in stages))
-    threads = [threading.Thread(target=_run_lane, args=(state, lane), daemon=True) for lane in lanes]
+    state.lanes_left = len(lanes)
+    for lane in lanes:
+        threading.Thread(target=_run_lane, args=(state, lane), daemon=True).start()
+    try:
+        _wait_for_lanes(state)
+    except KeyboardInterrupt:
+        _stop(state)
+    _report(state, time.monotonic() - started, loop)
+    return [result.verdict for result in state.results.values()] == [Verdict.PASSED] * len(stages)
+
+
+def _wait_for_lanes(state: _Run) -> None:
+    """Wait until all lanes have ended. Thread.join of Python 3.11 forgets a thread if a signal interrupts it."""
+    with state.changed:
+        while state.lanes_left:
+            state.changed.wait()
+
+
+def _stop(state: _Run) -> None:
+    """End what runs, and wait for the stages that clean up."""
+    try:
+        _print("interrupted: ending what runs, then cleaning up; a second signal ends the cleanup too")
+        _end_all(state, last=False)
+        _wait_for_lanes(state)
+    except KeyboardInterrupt:
+        # From here on, a third signal would leave processes behind.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        _end_all(state, last=True)
+        _wait_for_lanes(state)
+
+
+def _end_all(state: _Run, *, last: bool) -> None:
+    with state.changed:
+        state.stopping = True
+        if last:
+            state.end = time.monotonic()
+        running = [process for stage, process in state.processes.items() if last or not stage.last]
+        state.changed.notify_all()
+    threads = [threading.Thread(target=end_session, args=(process.pid,), daemon=True) for process in running]
     for thread in threads:
         thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:
-        _stop_all(state)
-        raise
-    _report(state, time.monotonic() - started)
-    return all(result.verdict is Verdict.PASSED for result in state.results.values())
+    for thread in threads:
+        thread.join()
 
 
 def _run_lane(state: _Run, lane: str) -> None:
-    for stage in state.stages:
-        if stage.lane == lane:
-            obstacle = _wait_for_others(state, stage)
-            if obstacle:
-                _print(f"{stage.name}: skipped, {obstacle}")
-                state.finish(stage.name, Result(Verdict.SKIPPED, note=obstacle))
-            else:
-                state.finish(stage.name, _run_stage(state, stage))
+    try:
+        for stage in state.stages:
+            if stage.lane == lane:
+                obstacle = _wait_for_others(state, stage)
+                if obstacle:
+                    _print(f"{stage.name}: skipped, {obstacle}")
+                    state.finish(stage.name, Result(Verdict.SKIPPED, note=obstacle))
+                else:
+                    state.finish(stage.name, _run_stage(state, stage))
+    finally:
+        with state.changed:
+            state.lanes_left -= 1
+            state.changed.notify_all()
 
 
 def _wait_for_others(state: _Run, stage: Stage) -> str:
@@ -127,13 +205,15 @@ def _wait_for_others(state: _Run, stage: Stage) -> str:
     started = time.monotonic()
     with state.changed:
         while True:
+            if state.stopping and not stage.last:
+                return "the run was stopped"
             if bad := [
                 name for name in needed if name in state.results and state.results[name].verdict is not Verdict.PASSED
             ]:
                 return f"needs {', '.join(bad)}"
             missing = [name for name in awaited if name not in state.results]
             if not missing:
-                return "the run was stopped" if state.stopping else ""
+                return "" if state.seconds_left(stage) > 0 else "the time of the run is over"
             if not state.changed.wait(HEARTBEAT_SECONDS) and stage.lane == MAIN:
                 _print(f"{stage.name}: waiting for {', '.join(missing)} ({_clock(time.monotonic() - started)})")
 
@@ -146,11 +226,37 @@ def _run_stage(state: _Run, stage: Stage) -> Result:
         + ("" if shown else f" (in the background, log: {log_path.relative_to(ROOT)})")
     )
     started = time.monotonic()
-    seconds = stage.minutes * 60 if stage.last else max(1.0, min(stage.minutes * 60, state.deadline - started))
-    command = stage.command if shown else ("nice", "-n", "5", *stage.command)
     with log_path.open("w") as log:
+        process = _start(state, stage)
+        if process is None:
+            return Result(Verdict.SKIPPED, note="the run was stopped")
+        timed_out = threading.Event()
+        watchdog = threading.Timer(max(0.0, state.seconds_left(stage)), _end_at_limit, (process, timed_out))
+        watchdog.daemon = True
+        watchdog.start()
+        note = _copy_output(process, log, shown=shown)
+        code, cpu_seconds = _wait(process)
+        watchdog.cancel()
+        with state.changed:
+            del state.processes[stage]
+    took = time.monotonic() - started
+    if code == 0 and not timed_out.is_set():
+        _print(f"{stage.name}: passed in {_clock(took)}")
+        return Result(Verdict.PASSED, took, cpu_seconds, note)
+    verdict = Verdict.TIMED_OUT if timed_out.is_set() else Verdict.STOPPED if state.stopping else Verdict.FAILED
+    if not shown and verdict is not Verdict.STOPPED:
+        _show_tail(log_path)
+    _print(f"{stage.name}: {verdict} after {_clock(took)}, exit code {code}, full log: {log_path.relative_to(ROOT)}")
+    return Result(verdict, took, cpu_seconds, note or f"exit code {code}")
+
+
+def _start(state: _Run, stage: Stage) -> subprocess.Popen[str] | None:
+    """Start the process of a stage, unless the run was stopped in the meantime."""
+    with state.changed:
+        if state.stopping and not stage.last:
+            return None
         process = subprocess.Popen(
-            command,
+            stage.command if stage.lane == MAIN else ("nice", "-n", "5", *stage.command),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -158,26 +264,19 @@ def _run_stage(state: _Run, stage: Stage) -> Result:
             text=True,
             errors="replace",
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env=_environment(),
         )
-        state.processes[stage.name] = process
-        timed_out = threading.Event()
-        watchdog = threading.Timer(seconds, _end_at_deadline, (process, timed_out))
-        watchdog.daemon = True
-        watchdog.start()
-        note = _copy_output(process, log, shown=shown)
-        code = process.wait()
-        watchdog.cancel()
-        del state.processes[stage.name]
-    took = time.monotonic() - started
-    if code == 0 and not timed_out.is_set():
-        _print(f"{stage.name}: passed in {_clock(took)}")
-        return Result(Verdict.PASSED, took, note)
-    if not shown:
-        _show_tail(log_path)
-    verdict = Verdict.TIMED_OUT if timed_out.is_set() else Verdict.FAILED
-    _print(f"{stage.name}: {verdict} after {_clock(took)}, exit code {code}, full log: {log_path.relative_to(ROOT)}")
-    return Result(verdict, took, note or f"exit code {code}")
+        state.processes[stage] = process
+        return process
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of stages. They keep byte code, which is much of what pytest's collection costs.
+
+    Images and CI often set PYTHONDONTWRITEBYTECODE; a folder of its own keeps the byte code out of the tree.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONUNBUFFERED": "1", "PYTHONPYCACHEPREFIX": str(BYTE_CODE)}
 
 
 def _copy_output(process: subprocess.Popen[str], log: TextIO, *, shown: bool) -> str:
@@ -194,27 +293,75 @@ def _copy_output(process: subprocess.Popen[str], log: TextIO, *, shown: bool) ->
     return closing
 
 
-def _end_at_deadline(process: subprocess.Popen[str], timed_out: threading.Event) -> None:
+def _wait(process: subprocess.Popen[str]) -> tuple[int, float]:
+    """Wait for a process. Return its exit code, and the CPU seconds of it and of its children."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime
+
+
+def _end_at_limit(process: subprocess.Popen[str], timed_out: threading.Event) -> None:
     timed_out.set()
-    end_group(process)
+    end_session(process.pid)
 
 
-def end_group(process: subprocess.Popen[str]) -> None:
-    """End the session of a stage with SIGTERM, then with SIGKILL."""
+def end_session(leader: int) -> None:
+    """End the leader of a session, all processes of the session, and those that they have started.
+
+    Processes with sessions of their own get no SIGINT, because the process that started them may end them in order.
+    """
+    family = _family(leader)
+    if leader in family:
+        os.killpg(leader, signal.SIGINT)
+        _wait_gone({leader: family[leader]}, SIGINT_GRACE_SECONDS)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
+        family |= _family(leader)
+        for pid in _alive(family):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        _wait_gone(family, GRACE_SECONDS)
+
+
+def _wait_gone(family: Mapping[int, str], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while _alive(family) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+
+
+def _alive(family: Mapping[int, str]) -> list[int]:
+    """Return which of these processes still run; the kernel reuses numbers, so the start time must be the same."""
+    table = _processes()
+    return [pid for pid, start in family.items() if pid in table and table[pid][START_FIELD] == start]
+
+
+def _family(leader: int) -> dict[int, str]:
+    """Return the processes of a session and all that descend from them, with their start times."""
+    table = _processes()
+    pending = [pid for pid, fields in table.items() if fields[SESSION_FIELD] == str(leader)]
+    children: dict[int, list[int]] = {}
+    for pid, fields in table.items():
+        children.setdefault(int(fields[PARENT_FIELD]), []).append(pid)
+    family: dict[int, str] = {}
+    while pending:
+        pid = pending.pop()
+        if pid not in family:
+            family[pid] = table[pid][START_FIELD]
+            pending += children.get(pid, [])
+    return family
+
+
+def _processes() -> dict[int, list[str]]:
+    """Return what Linux says of every process that runs, zombies excluded."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            os.killpg(process.pid, number)
-            process.wait(KILL_GRACE_SECONDS)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
+            # The command name may contain spaces and brackets; the last bracket ends it.
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
             continue
-
-
-def _stop_all(state: _Run) -> None:
-    state.stopping = True
-    for process in list(state.processes.values()):
-        end_group(process)
+        if fields[0] not in "ZX":
+            found[int(path.parent.name)] = fields
+    return found
 
 
 def _show_tail(path: Path) -> None:
@@ -222,19 +369,27 @@ def _show_tail(path: Path) -> None:
     print(f"---- end of {path.relative_to(ROOT)}\n" + "\n".join(lines) + "\n----", flush=True)
 
 
-def _report(state: _Run, seconds: float) -> None:
+def _report(state: _Run, seconds: float, loop: float) -> None:
+    """Print a row for each stage, then the errors, and one closing line; a time over its budget fails nothing."""
     width = max(len(stage.name) for stage in state.stages)
-    print("\n" + "stage".ljust(width) + "  result     time", flush=True)
+    print(f"\n{'stage':<{width}}  result       wall    CPU s  tests   budget", flush=True)
+    over = []
     for stage in state.stages:
         result = state.results.get(stage.name, Result(Verdict.SKIPPED, note="not started"))
+        budget = stage.usual * loop / REFERENCE_LOOP_SECONDS
+        if result.seconds > budget:
+            over.append(stage.name)
         lane = "" if stage.lane == MAIN else f"[{stage.lane}] "
-        row = f"{stage.name.ljust(width)}  {result.verdict:<9}  {_clock(result.seconds):>5}  {lane}{result.note}"
-        print(row.rstrip(), flush=True)
-    passed = sum(result.verdict is Verdict.PASSED for result in state.results.values())
-    print(f"{passed} of {len(state.stages)} stages passed in {_clock(seconds)}", flush=True)
+        row = f"{stage.name:<{width}}  {result.verdict:<9}  {_clock(result.seconds):>6}  {result.cpu_seconds:>7.1f}"
+        print(f"{row}  {result.tests or '':>5}  {_clock(budget):>7}  {lane}{result.note}".rstrip(), flush=True)
+    loops = f"a loop of {LOOP_ITERATIONS:,} iterations took {loop:.2f} s here, {REFERENCE_LOOP_SECONDS} s for the table"
+    print(f"budgets are the usual times of the table, scaled: {loops}", flush=True)
     for name, result in state.results.items():
         if result.verdict in (Verdict.FAILED, Verdict.TIMED_OUT):
             _print_errors(LOGS / f"{name}.log")
+    passed = sum(result.verdict is Verdict.PASSED for result in state.results.values())
+    late = f"; over budget: {', '.join(over)}" if over else ""
+    print(f"{passed} of {len(state.stages)} stages passed in {_clock(seconds)}{late}", flush=True)
 
 
 def _print_errors(path: Path) -> None:

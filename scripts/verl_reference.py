@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from rljob.launchers.verl import baseline
 from rljob.launchers.verl.checks.limits import LIMITS
+from rljob.launchers.verl.rows import OverrideRow
 from rljob.launchers.verl.table import TABLE
 from rljob.render import env
 from rljob_runtime.contract import OverrideValue
-from scripts import recipe_flags
 from scripts.reference import HEADER, table
+from upstream import recipe_flags
 
 KEYS = """\
 What the operator writes into job.json. The table is `rljob.launchers.verl.table.TABLE`. A row without a condition
 always applies, and an optional field that is not set leaves its key to verl. Keys marked `own` can only be set by the
-field: `verl.overrides` with such a key is rejected, and the message names the field. The other keys follow the field,
-but `verl.overrides` may set them. A leading `+` means that verl's schema lacks the key and its code reads it. The
-launcher sets router, spool, ports and the settings of the CPU platform (`rljob_runtime.launcher_overrides`).
+field: `verl.overrides` with such a key is rejected, and the message names the field; those marked `own then` are free
+where the condition does not hold. The other keys follow the field, but `verl.overrides` may set them. A leading `+`
+means that verl's schema lacks the key and its code reads it. The launcher sets router, spool, ports and the settings of
+the CPU platform (`rljob_runtime.launcher_overrides`).
 """
 REFUSED = """\
-Rejected before any resources are used.
+What is refused is rejected before any resources are used; a warning is reported with the condition Validated.
 """
 ENVIRONMENT = """\
 On the Ray containers of head and workers. A variable of the same name in a template's `env` takes precedence; one from
@@ -41,6 +43,12 @@ values are those that our recipes render; a test compares each with job.json and
 verl 0.9.1 does not use a flag. None of these recipes has been measured on hardware yet;
 `rljob conformance`: `trains`, `metrics` would confirm the stack that they run on, with a small model.
 """
+TRIED = """\
+What became of settings of `override_transformer_config` when verl's trainer with MindSpeed built a model of two layers
+with them and trained a step, on an emulated NPU (tests/emulated_npu; `make acceptance` tries them again). Kernels,
+memory and speed need hardware. A recipe's numbers of layers are fitted to the model. RLJob refuses what cannot start.
+"""
+MODELS = {"dense": "Qwen2", "qwen3": "Qwen3", "experts": "Qwen3-MoE", "deepseek": "DeepSeek-V3"}
 SHORT = {
     recipe_flags.DEEPSEEK: "DeepSeek-V3",
     recipe_flags.QWEN235: "Qwen3-235B",
@@ -51,10 +59,7 @@ SHORT = {
 
 def verl_keys_page() -> str:
     """Return the page on keys."""
-    rows = [
-        (f"`{row.field}`", f"`{row.key}`", row.when.text, "own" if row.own else "", f"verl/{row.source}")
-        for row in TABLE
-    ]
+    rows = [(f"`{row.field}`", f"`{row.key}`", row.when.text, _owner(row), f"verl/{row.source}") for row in TABLE]
     variables = [
         (f"`{row.name}`", ", ".join(sorted(platform.value for platform in row.platforms)), row.source)
         for row in env.VARIABLES
@@ -75,7 +80,10 @@ def verl_keys_page() -> str:
         table(("setting", "why", "source"), [(f"`{row.name}`", row.why, row.source) for row in baseline.LEFT_OUT]),
         "## Unsupported by verl\n",
         REFUSED,
-        table(("field", "why, and what to do"), [(f"`{limit.field}`", limit.message) for limit in LIMITS]),
+        table(
+            ("field", "for", "verdict", "why, and what to do"),
+            [(f"`{x.field}`", x.case, "warning" if x.warns else "refused", x.message) for x in LIMITS],
+        ),
         "## Variables set by the operator\n",
         ENVIRONMENT,
         table(("variable", "platforms", "source"), variables),
@@ -90,7 +98,13 @@ def recipe_flags_page() -> str:
     for title, flags in recipe_flags.SECTIONS.items():
         parts += [f"## {title}\n", table(head, [_flag_row(flag) for flag in flags])]
     parts += ["## Environment\n", table(("variable", *SHORT.values(), "where", "note"), _environment_rows())]
+    tried = [_tried_row(row) for row in recipe_flags.load_tried()]
+    parts += ["## Tried on an emulated NPU\n", TRIED, table(("settings", "model", "processes", "result"), tried)]
     return "\n".join(parts)
+
+
+def _owner(row: OverrideRow) -> str:
+    return "" if not row.own else "own then" if row.free_elsewhere else "own"
 
 
 def _flag_row(flag: recipe_flags.Flag) -> tuple[str, ...]:
@@ -98,6 +112,14 @@ def _flag_row(flag: recipe_flags.Flag) -> tuple[str, ...]:
     place = flag.place if flag.place in recipe_flags.WORDS else f"`{flag.place}`"
     renamed = f"`{flag.key}`" if flag.key else ""
     return (f"`{flag.name}`", *values, place, "; ".join(text for text in (renamed, flag.note) if text))
+
+
+def _tried_row(row: recipe_flags.Tried) -> tuple[str, ...]:
+    override = row.override | ({"model.trust_remote_code": True} if row.trust else {})
+    settings = ", ".join(f"`{name}={_shown(value)}`" for name, value in override.items())
+    recipes = f"{', '.join(row.recipes)}: " if row.recipes else ""
+    result = row.emulation or (row.found if row.found == recipe_flags.TRAINS else f"refused; {row.found}")
+    return (recipes + (settings or "none"), MODELS[row.model], row.ranks or "1", result)
 
 
 def _environment_rows() -> list[tuple[str, ...]]:

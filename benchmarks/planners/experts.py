@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rljob_runtime.balancing.placement import Counts, Loads, Placement, device_loads, imbalance, place, unplanned_loads
-from rljob_runtime.balancing.relocation import arrivals, relocate
-from rljob_runtime.balancing.windows import choose_way
+from rljob.planner.experts.placement import Counts, Loads, Placement, device_loads, imbalance, place, unplanned_loads
+from rljob.planner.experts.relocation import arrivals, relocate
+from rljob.planner.experts.windows import choose_way
 
 LAYERS = 58
 """MoE layers of DeepSeek-V3: 61 layers, of which the first three are dense."""
@@ -87,7 +87,7 @@ def lognormal(sigma: float, size: Size, generator: np.random.Generator) -> Loads
 
 
 def zipf(size: Size, generator: np.random.Generator) -> Loads:
-    """Return loads of LAYERS layers: the k-th of an order of its own has 1/k of the first."""
+    """Return loads of LAYERS layers: in a random order of its own for each, the k-th expert has 1/k of the first."""
     row = 1e6 / np.arange(1, size.experts + 1)
     loads: Loads = generator.permuted(np.tile(row, (LAYERS, 1)), axis=1).astype(np.int64)
     return loads

@@ -67,7 +67,7 @@ def run(arm: str, code: Path | None, folder: Path, number: int) -> Start:
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run the benchmark, and print the figures."""
     parser = argparse.ArgumentParser(prog="start_time", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--starts", type=int, default=3, help="of each arm")
     parser.add_argument(

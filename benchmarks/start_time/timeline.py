@@ -24,7 +24,7 @@ SHORT = {
 }
 """Part of a command line -> the name in the table; the first that matches."""
 WORTH_SECONDS = 0.3
-"""Of processor time; processes below it share a row."""
+"""Processor time in seconds below which processes share a row."""
 
 
 @dataclass

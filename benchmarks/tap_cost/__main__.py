@@ -225,8 +225,8 @@ def main() -> int:
     steps = [Step.read(json.loads(line)) for line in lines]
     measured = pairs(steps)
     if len(measured) < WARM_UP_PAIRS or not scraper.seconds:
-        told = f"{len(steps)} steps and {len(scraper.seconds)} scrapes in {options.seconds:.0f} s are too few"
-        print(f"tap_cost: {told}; see the run's own output above", file=sys.stderr)
+        problem = f"{len(steps)} steps and {len(scraper.seconds)} scrapes in {options.seconds:.0f} s are too few"
+        print(f"tap_cost: {problem}; see the run's own output above", file=sys.stderr)
         return 1
     scrapes = {
         "count": len(scraper.seconds),

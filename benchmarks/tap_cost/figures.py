@@ -41,18 +41,18 @@ class Step:
     """CPU seconds of the processes with taps (trainer, router and exporter), including their other work."""
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Self:
+    def read(cls, record: Mapping[str, Any]) -> Self:
         """Read a line of the file, in which steps are counted from 1."""
         return cls(
-            index=int(told["step"]) - 1,
-            on=bool(told["on"]),
-            seconds=float(told["seconds"]),
-            hooks=float(told["hooks"]),
-            stop_requests=float(told["stop_requests"]),
-            router=float(told["router"]),
-            requests=float(told["requests"]),
-            processor=float(told["processor"]),
-            holders=float(told["holders"]),
+            index=int(record["step"]) - 1,
+            on=bool(record["on"]),
+            seconds=float(record["seconds"]),
+            hooks=float(record["hooks"]),
+            stop_requests=float(record["stop_requests"]),
+            router=float(record["router"]),
+            requests=float(record["requests"]),
+            processor=float(record["processor"]),
+            holders=float(record["holders"]),
         )
 
     @property

@@ -63,11 +63,11 @@ class Shared:
         _ROUTER.pack_into(self._map, _ROUTER_OFFSET, *value)
 
     def hold(self, holder: Holder, pid: int) -> None:
-        """Record which process it is."""
+        """Record the process ID of a holder of taps."""
         _PID.pack_into(self._map, _PIDS_OFFSET + holder * _PID.size, pid)
 
     @property
     def holders(self) -> frozenset[int]:
         """Return the IDs of the recorded processes."""
-        told = (_PID.unpack_from(self._map, _PIDS_OFFSET + holder * _PID.size)[0] for holder in Holder)
-        return frozenset(pid for pid in told if pid)
+        pids = (_PID.unpack_from(self._map, _PIDS_OFFSET + holder * _PID.size)[0] for holder in Holder)
+        return frozenset(pid for pid in pids if pid)

@@ -20,11 +20,11 @@ from typing import Any
 
 from benchmarks.tap_cost.figures import is_on
 from benchmarks.tap_cost.shared import FOLDER_VARIABLE, STEPS_FILE, Holder, Shared
-from rljob_runtime.step_metrics import RolloutWindow
+from rljob_runtime.spool.step_metrics import RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
-from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
+from rljob_runtime.verl_plugin.router.replica_times import ReplicaTimes
 
-TRAINER_MODULE = "rljob_runtime.verl_plugin.trainer"
+TRAINER_MODULE = "rljob_runtime.verl_plugin.trainer.sync_trainer"
 HOOKS = ("on_step_begin", "on_step_end", "_compute_metrics")
 """Methods of our trainer that call verl's own of the same name; in on_step_end, verl sends weights."""
 Function = Callable[..., Any]
@@ -102,8 +102,8 @@ class TrainerTaps:
 
     def _install_in_trainer(self) -> None:
         # The trainer is imported by now, because it is the caller.
-        ours = sys.modules[TRAINER_MODULE].RLJobTrainer
-        base = ours.__mro__[1]
+        ours = sys.modules[TRAINER_MODULE].SyncTrainer
+        base = ours.__bases__[-1]  # verl's
         for name in HOOKS:
             setattr(base, name, self._watch.timed(getattr(base, name), "verl"))
             setattr(ours, name, self._watch.timed(getattr(ours, name), "hooks"))
@@ -125,7 +125,7 @@ class TrainerTaps:
             self._install_in_trainer()
         else:
             seconds, calls = self._shared.router
-            told = {
+            record = {
                 "step": self._step,
                 "on": self._shared.on,
                 "seconds": now - self._begun,
@@ -137,7 +137,7 @@ class TrainerTaps:
                 "holders": sum(seconds - self._holders.get(pid, seconds) for pid, seconds in holders.items()),
             }
             with self._steps.open("a") as file:
-                file.write(json.dumps(told) + "\n")
+                file.write(json.dumps(record) + "\n")
         self._shared.switch(on=is_on(self._step))
         self._step += 1
         self._router = self._shared.router

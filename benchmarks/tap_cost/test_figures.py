@@ -86,7 +86,7 @@ def test_the_clock_of_a_process_is_its_processor_time() -> None:
     assert before < after <= time.process_time()
 
 
-def test_a_process_that_told_nothing_holds_no_tap(tmp_path: Path) -> None:
+def test_a_process_that_reported_nothing_holds_no_tap(tmp_path: Path) -> None:
     Shared.create(tmp_path)
     one, other = Shared(tmp_path), Shared(tmp_path)
     assert other.holders == frozenset()

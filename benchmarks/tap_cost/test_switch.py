@@ -17,10 +17,10 @@ import pytest
 from benchmarks.tap_cost import switch
 from benchmarks.tap_cost.figures import Step, is_on
 from benchmarks.tap_cost.shared import STEPS_FILE, Shared
-from rljob_runtime.spool import Spool
-from rljob_runtime.step_metrics import RolloutWindow
+from rljob_runtime.spool.spool import Spool
+from rljob_runtime.spool.step_metrics import RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
-from rljob_runtime.verl_plugin.replica_times import ReplicaTimes
+from rljob_runtime.verl_plugin.router.replica_times import ReplicaTimes
 
 STEPS = 8
 
@@ -50,7 +50,7 @@ class Clock:
 
 
 def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN401 - stands in for a TrainingAttempt
-    class RLJobTrainer(Base):
+    class SyncTrainer(Base):
         """Our trainer: each hook takes a thousandth of a second in addition to verl's time."""
 
         def __init__(self) -> None:
@@ -77,7 +77,7 @@ def trainer_of(clock: Clock, run: Any, asked: list[int]) -> type:  # noqa: ANN40
             asked.append(self.step)
             return RolloutWindow()
 
-    return RLJobTrainer
+    return SyncTrainer
 
 
 @pytest.fixture
@@ -107,33 +107,33 @@ def steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Step], li
     run = TrainingAttempt.__new__(TrainingAttempt)
     module = ModuleType(switch.TRAINER_MODULE)
     kind = trainer_of(clock, run, asked)
-    module.RLJobTrainer = kind  # type: ignore[attr-defined] # stands in for a module that needs verl
+    module.SyncTrainer = kind  # type: ignore[attr-defined] # stands in for a module that needs verl
     monkeypatch.setitem(sys.modules, switch.TRAINER_MODULE, module)
     trainer = kind()
     for _ in range(STEPS + 1):
         trainer.on_step_begin()
         trainer.on_step_end()
         trainer._compute_metrics()
-    told = [Step.read(json.loads(line)) for line in (folder / STEPS_FILE).read_text().splitlines()]
-    return told, asked, recorded
+    found = [Step.read(json.loads(line)) for line in (folder / STEPS_FILE).read_text().splitlines()]
+    return found, asked, recorded
 
 
-def test_every_step_is_told_with_its_arm_and_its_whole_time(steps: tuple[list[Step], list[int], list[int]]) -> None:
-    told, _, _ = steps
-    assert [step.index for step in told] == list(range(STEPS))
-    assert [step.on for step in told] == [is_on(index) for index in range(STEPS)]
-    assert {round(step.seconds, 6) for step in told} == {111.003}
+def test_every_step_is_recorded_with_its_arm_and_its_whole_time(steps: tuple[list[Step], list[int], list[int]]) -> None:
+    found, _, _ = steps
+    assert [step.index for step in found] == list(range(STEPS))
+    assert [step.on for step in found] == [is_on(index) for index in range(STEPS)]
+    assert {round(step.seconds, 6) for step in found} == {111.003}
 
 
-def test_the_processor_time_of_the_trainers_process_is_told(steps: tuple[list[Step], list[int], list[int]]) -> None:
-    told, _, _ = steps
-    assert all(0 < step.holders < 10 for step in told)
+def test_the_processor_time_of_the_trainers_process_is_recorded(steps: tuple[list[Step], list[int], list[int]]) -> None:
+    found, _, _ = steps
+    assert all(0 < step.holders < 10 for step in found)
 
 
 def test_the_time_of_verls_own_methods_is_not_ours(steps: tuple[list[Step], list[int], list[int]]) -> None:
-    told, _, _ = steps
+    found, _, _ = steps
     # In the first step the trainer has only just been found.
-    assert {round(step.hooks, 6) for step in told[1:]} == {0.003}
+    assert {round(step.hooks, 6) for step in found[1:]} == {0.003}
 
 
 def test_with_the_taps_off_no_router_is_asked_and_nothing_is_recorded(

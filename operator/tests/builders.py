@@ -128,7 +128,7 @@ def snapshot(
 def config(spec: Mapping[str, Any] | None = None, accelerators: AcceleratorTable = BUILT_IN) -> Json:
     """Return the frozen rendering of the first cluster generation."""
     kind = typed(spec, accelerators)
-    return configmap.build_cluster_config(IDENTITY, kind, 1, LAUNCHER.job_config(IDENTITY, kind, 1))
+    return configmap.build_cluster_config(IDENTITY, kind, 1, LAUNCHER(kind).job_config(IDENTITY, kind, 1))
 
 
 def cluster(ready: int = 0, **metadata: object) -> Json:

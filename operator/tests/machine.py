@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.store import Key
 from rljob.core.derived import Derived
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.plan import Plan, SubmitJob
 from rljob.core.requirements import Head, Requirements
@@ -61,9 +61,7 @@ class Machine:
             self.ray,
             self.clock,
             TokenKey(b"k" * 32),
-            core=Core(
-                LAUNCHER, BUILT_IN, self._required, self._needs_ray_job, self._reconcile, begins=lambda *_: False
-            ),
+            core=Core(LAUNCHER, BUILT_IN, self._required, self._needs_ray_job, self._reconcile, begins=_begins_at_once),
             hooks=Hooks(after_write=self._wrote, doubt=self._doubt),
             workers=workers,
         )
@@ -105,13 +103,19 @@ class Machine:
         self,
         observed: Observed,
         now: datetime,
-        launcher: Launcher,
+        launcher: LauncherOf,
         accelerators: AcceleratorTable,
         derived: Derived,
     ) -> Plan:
         del now, launcher, accelerators, derived
         self.seen.append(observed)
         return self.decide(observed)
+
+
+def _begins_at_once(*_: object) -> Generator[None, None, bool]:
+    """Let no job wait for its turn."""
+    yield
+    return False
 
 
 def rljob() -> Json:
@@ -130,6 +134,12 @@ def owned(owner: Manifest, intent: str = "1", **labels: str) -> Json:
         "annotations": {INTENT: intent},
         "ownerReferences": [{**reference, "uid": owner["metadata"]["uid"], "controller": True}],
     }
+
+
+def left(job: Manifest, name: str, intent: str) -> Json:
+    """Return a ConfigMap that an earlier life of a job left, by its intent."""
+    made = owned(job, f"{job['metadata']['uid']}/{intent}") | {"name": name}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": made, "immutable": True}
 
 
 def cluster_of(job: Manifest, intent: str = "1", generation: int = 1) -> Json:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rljob.cli.records import Record, read_records
 from rljob.cli.report.cluster import run_of, settings
 from rljob.cli.report.run import ReportRun, Setting
 from rljob.launchers import LAUNCHER
+from rljob.reading.records import Record, read_records
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import read_snapshot
 

@@ -1,6 +1,8 @@
 """Validate documents by the structural schema of a CRD, like the API server, and more strictly about unknown keys.
 
-It supports the keywords of our CRDs and fails for any other, so that it cannot silently check less.
+It supports the keywords of our CRDs and fails for any other, so that it cannot silently check less. The library
+jsonschema ignores those that it does not know, among them Kubernetes' keys of lists, takes 1.0 for an integer, and
+needs seven times as long, which the property tests would ask for at every step.
 """
 
 from __future__ import annotations

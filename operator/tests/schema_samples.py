@@ -15,7 +15,7 @@ Path = tuple[str, ...]
 """Names of fields; `[]` stands for the entries of a list."""
 TEXTS = (
     *("sample", "sample: sample", "/sample", "7", "7Gi", "7.7.7", "https://sample.example/x", "7" * 40),
-    *("sample/sample", "7" * 64),
+    *("sample/sample", "7" * 64, f"sample==7 --hash=sha256:{'7' * 64}"),
 )
 
 

@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 
-from rljob_runtime import affinity, core_binding, topology
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, NodeNeeds, Platform
+from rljob_runtime.node import affinity, core_binding, topology
 from rljob_runtime.node_checks import evaluate, report
 from rljob_runtime.node_checks.gather import gather, read_npus
-from rljob_runtime.node_preflight import request
+from rljob_runtime.node_checks.preflight import request
 from rljob_runtime.outcomes import RefusedError
 
 RUN = "npu-checks"

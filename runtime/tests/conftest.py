@@ -15,7 +15,7 @@ from typing import NoReturn
 import pytest
 
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 
 MakeJob = Callable[..., JobConfig]
 

@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_runtime.affinity import Topology, parse_cpus
+from rljob_runtime.node.affinity import Topology, parse_cpus
 
 RULE = "+---------------------------+---------------+----------------------------------------------------+"
 THICK = RULE.replace("-", "=")
@@ -53,7 +53,7 @@ class Host:
     """Chips per card: 1 on A2, 2 on A3."""
     near: tuple[str, ...]
     """CPU affinity of each row of the topology; empty if the column is missing."""
-    version: str = "25.5.0"
+    version: str = "26.0.rc1"
     firmware: str = "7.7.0.6.236"
     unhealthy: dict[int, str] = field(default_factory=dict)
     lost: frozenset[int] = frozenset()

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from rljob_runtime import node_preflight, topology
 from rljob_runtime.contract import JobConfig, MinimumVersion, NodeNeeds, Platform, RequiredPath
-from rljob_runtime.hccl import Interface
+from rljob_runtime.node import topology
+from rljob_runtime.node.hccl import Interface
 from rljob_runtime.node_checks import gather as gathering
+from rljob_runtime.node_checks import preflight
 from rljob_runtime.node_checks.evaluate import Finding, Unresponsive, Window, evaluate
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 from runtime.tests.conftest import MakeJob
@@ -63,7 +64,7 @@ class Cluster:
     nodes: list[Node]
 
     def ask(self) -> tuple[list[NodeFacts], list[Finding]]:
-        """Gather and evaluate as node_preflight.py does, in one simulated second."""
+        """Gather and evaluate as node_checks/preflight.py does, in one simulated second."""
         asked = time.time()
         facts = [self._answer(self.head, asked, is_head=True)]
         facts += [self._answer(node, asked) for node in self.nodes if not node.silent]
@@ -80,7 +81,7 @@ class Cluster:
             variables = {"PATH": f"{tools}:/usr/bin:/bin", "RLJOB_NODE_NAME": node.name}
             for name, value in (variables | node.environ).items():
                 patch.setenv(name, value)
-            patch.setattr("rljob_runtime.ascend_tools.HCCN_PATHS", "")
+            patch.setattr("rljob_runtime.node.ascend_tools.HCCN_PATHS", "")
             patch.setattr(topology, "usable_cpus", lambda: node.cpus)
             patch.setattr(gathering, "SHARED_SECONDS", 0.0)
             limits = (node.open_files, node.open_files)
@@ -92,7 +93,7 @@ class Cluster:
             clock = SimpleNamespace(time=lambda: asked + node.clock, monotonic=time.monotonic, sleep=lambda _: None)
             patch.setattr(gathering, "time", clock)
             found = (Interface("lo", "127.0.0.1"), Interface("eth0", "10.244.1.7"), Interface("net1", "192.168.1.7"))
-            patch.setattr("rljob_runtime.hccl.read_interfaces", lambda: found)
+            patch.setattr("rljob_runtime.node.hccl.read_interfaces", lambda: found)
             patch.setattr("tempfile.tempdir", str(node.root))
             # The job's paths are relative, and each node has its own root.
             patch.chdir(node.root)
@@ -100,7 +101,7 @@ class Cluster:
 
     def _request(self, node: Node) -> Request:
         """Return the node's request, with the job's paths moved into its own file system."""
-        wanted = node_preflight.request(self.job, RUN, ())
+        wanted = preflight.request(self.job, RUN, ())
         folder = node.root / "checkpoints"
         (folder / TOKEN).write_text(node.unshared or "token")
         return Request(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from rljob_runtime.image_check.facts import ImageFacts, SeamFacts
 from rljob_runtime.image_check.requirements import TABLE
+from rljob_runtime.image_check.seam import Seam
 from rljob_runtime.image_check.seams import TABLE as SEAMS
-from rljob_runtime.image_check.seams import Seam
 
 CPU = {
     "verl": "0.9.1",
@@ -23,8 +26,21 @@ CPU = {
     **{name: "1.0" for row in TABLE for name in row.names if not row.range and name != "transferqueue"},
 }
 """Versions of images/runtime."""
+NPU = {**CPU, "torch": "2.10.0", "torch-npu": "2.10.0.post4", "vllm": "0.23.0+empty", "vllm-ascend": "0.23.0"}
 EVERY_SEAM = frozenset(seam.name for seam in SEAMS)
 NO_VERL = frozenset(seam.name for seam in SEAMS if seam.package not in {"verl", "transfer_queue"})
+
+
+def image(
+    distributions: dict[str, str],
+    *without: str,
+    cann: str | None = None,
+    seams: Mapping[str, SeamFacts] = MappingProxyType({}),
+) -> ImageFacts:
+    """Return an image whose seams are as the table expects, except those given."""
+    there = {name: version for name, version in distributions.items() if name not in without}
+    expected = {seam.name: SeamFacts(found=True, parameters=seam.parameters) for seam in SEAMS}
+    return ImageFacts((3, 11), "/usr/bin/bash", "/usr/bin/wget", there, cann, {**expected, **seams})
 
 
 def site_packages(root: Path, distributions: dict[str, str], *without: str, seams: frozenset[str] = EVERY_SEAM) -> Path:

@@ -12,15 +12,16 @@ import time
 import types
 from pathlib import Path
 
-from rljob_runtime import claims, launch, preflight
-from rljob_runtime.checkpoint import step_folder
+from rljob_runtime import launch, preflight
+from rljob_runtime.checkpoints import claims
+from rljob_runtime.checkpoints.saved_steps import step_folder
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
-from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.mirror import Mirror
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.training_attempt import TrainingAttempt
-from rljob_runtime.verl_plugin import fenced_save
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
+from rljob_runtime.verl_plugin.trainer import fenced_save
 
 JOB = JobConfig(CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-uid01-1", 1, Platform.CPU, 1, 2, 2, 40, {})
 LEASE = claims.Lease(renew_seconds=0.2, stale_seconds=1.0, wait_seconds=3.0)

@@ -10,10 +10,11 @@ import sys
 import threading
 from pathlib import Path
 
-from rljob_runtime import claims, launch, preflight
+from rljob_runtime import launch, preflight
+from rljob_runtime.checkpoints import claims
 from rljob_runtime.contract import StopMode, StopRequest
-from rljob_runtime.mirror import Mirror
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.mirror import Mirror
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.stacks.register import register
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from runtime.tests.fenced_save_process import JOB

@@ -14,8 +14,8 @@ from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_UPDAT
 from rljob_runtime.exporter.exposition import render
 from rljob_runtime.exporter.metric import Metric
 from rljob_runtime.exporter.scrape import OF_A_REPLICA, OF_AN_UPDATE, PLAIN_SERIES, Scrape, bound
-from rljob_runtime.spool import Spool, StepRecord
-from rljob_runtime.step_metrics import UPDATE_PREFIX, Batch, ReplicaWindow, RolloutWindow
+from rljob_runtime.spool.spool import Spool, StepRecord
+from rljob_runtime.spool.step_metrics import UPDATE_PREFIX, Batch, ReplicaWindow, RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
 from runtime.tests.conftest import MakeJob
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rljob_runtime import step_metrics
 from rljob_runtime.contract import Phase, Progress
 from rljob_runtime.exporter.collector import MAX_UPDATES
 from rljob_runtime.exporter.scrape import Scrape
-from rljob_runtime.spool import Spool, StepRecord
+from rljob_runtime.spool import step_metrics
+from rljob_runtime.spool.spool import Spool, StepRecord
 from runtime.tests.conftest import MakeJob
 
 JOB = {"rljob": "sums", "rljob_namespace": "team-a"}

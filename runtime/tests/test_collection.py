@@ -27,7 +27,7 @@ from rljob_runtime.contract import (
     Progress,
 )
 from rljob_runtime.outcomes import FENCED, MESSAGE_LIMIT
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 from runtime.tests.conftest import MakeJob
 from runtime.tests.fake_ascend import A2, ASCEND_FD
 
@@ -257,7 +257,7 @@ def test_without_ray_the_heads_own_logs_are_kept(job: JobConfig, spool: Spool, m
     assert "Ray accepted no connection" in done.notes[0]
 
 
-def test_a_job_without_a_log_volume_is_told_what_to_set(
+def test_a_job_without_a_log_volume_is_refused_with_the_field(
     spool: Spool, job: JobConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "job.json").write_bytes(dataclasses.replace(job, log_path=None).to_json())

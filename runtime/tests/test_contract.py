@@ -25,6 +25,7 @@ from rljob_runtime.contract import (
     RequiredPath,
     StopMode,
     StopRequest,
+    TrainerMode,
     exporter_port,
     quoted,
 )
@@ -51,6 +52,7 @@ jobs = st.builds(
     required_paths=st.lists(st.builds(RequiredPath, field=text, path=text), max_size=3).map(tuple),
     checkpoint_path=st.none() | text,
     log_rules=st.lists(st.builds(LogRule, name=text, pattern=text), max_size=3).map(tuple),
+    mode=st.sampled_from(TrainerMode),
 )
 outcomes = st.builds(
     Outcome,

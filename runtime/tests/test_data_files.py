@@ -110,7 +110,7 @@ def test_columns_of_verls_reward_managers_are_not_asked_of_others(tmp_path: Path
     data_files.require(settings(write(tmp_path / "a.jsonl", {"prompt": ROW["prompt"]}), scored=False))
 
 
-def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     first, second = write(tmp_path / "a.jsonl", without("prompt")), write(tmp_path / "b.jsonl", without("reward_model"))
     (tmp_path / "c.json").write_text("[]")
     error = refused(settings(first, validation=(str(second), str(first), str(tmp_path / "c.json"), "/d/e.csv")))

@@ -51,7 +51,7 @@ def test_an_image_with_the_extension_passes(make_job: MakeJob, tmp_path: Path, m
     draft_check.require(drafting(make_job, SUFFIX))
 
 
-def test_engines_are_told_by_a_variable(make_job: MakeJob) -> None:
+def test_engines_get_the_drafts_in_a_variable(make_job: MakeJob) -> None:
     drafts = Drafts(8, history_bytes=1 << 30, needs_suffix_trees=True)
     told = environment(drafting(make_job, drafts), {})
     assert Drafts.from_variable(told[DRAFTS_VARIABLE]) == drafts

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,6 +123,54 @@ def test_a_step_that_was_saved_again_replaces_its_export(world: Path) -> None:
     assert leftovers(world) == []
 
 
+def save_names(actor: Path, *names: str) -> None:
+    """Save a shard as torch does: an archive whose pickle has the names of the parameters."""
+    with zipfile.ZipFile(actor / SHARD, "w") as archive:
+        archive.writestr("model/data.pkl", pickle.dumps(dict.fromkeys(names)))
+
+
+BASE, ADAPTER = "base_model.model.q.base_layer.weight", "base_model.model.q.lora_A.default.weight"
+BESIDE = f"{COPY}(target / 'lora_adapter').mkdir()\n(target / 'lora_adapter' / 'adapter_config.json').write_text('x')\n"
+
+
+def test_an_export_of_an_adapter_says_that_it_has_the_base_model(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = world / "ckpt" / "global_step_2" / "actor"
+    (actor / "lora_train_meta.json").write_text('{"r": 8}')
+    save_names(actor, BASE, ADAPTER)
+    # FSDP saves it by the names of peft, so it must not be copied.
+    (actor / "huggingface" / "model.safetensors").write_bytes(b"unreadable")
+    monkeypatch.setenv("PYTHONPATH", str(merger(world / "beside", BESIDE)))
+    code, first = run(request(world), world)
+    assert (code, first.reason) == (0, "Exported")
+    assert first.message == "is the base model; what was trained is the LoRA adapter in its folder lora_adapter"
+    assert (world / "out" / "global_step_2" / "model.safetensors").read_bytes() != b"unreadable"
+    assert run(request(world), world) == (0, first)
+
+
+def megatron_contents(actor: Path) -> None:
+    (actor / "fsdp_config.json").unlink()
+    (actor / SHARD).unlink()
+    (actor / "ckpt_contents.json").write_text('{"backend": {"peft": true}}')
+    (actor / "model" / "huggingface" / "adapter").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("save", "advice"),
+    [
+        (lambda actor: save_names(actor, ADAPTER), "remove checkpoint.save_lora_only"),
+        (megatron_contents, "actor/model/huggingface/adapter"),
+    ],
+)
+def test_an_adapter_without_its_base_model_is_not_exported(
+    world: Path, save: Callable[[Path], None], advice: str
+) -> None:
+    save(world / "ckpt" / "global_step_2" / "actor")
+    code, result = run(request(world), world)
+    assert (code, result.reason) == (ExitCode.BAD_CONFIG, "NotConvertible")
+    assert result.message.endswith(advice)
+    assert leftovers(world) == []
+
+
 def test_an_export_of_another_job_is_kept(world: Path) -> None:
     run(request(world), world)
     code, result = run(request(world, uid="uid-2", job="others"), world)
@@ -138,7 +189,9 @@ def test_a_step_that_the_trainer_deletes_meanwhile_is_exported_whole(world: Path
     assert (world / "out" / "global_step_2" / "model.safetensors").read_bytes() == b"weights" + WHOLE_MARK
 
 
-def test_a_step_that_goes_while_it_is_held_is_told_by_name(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_vanishes_while_it_is_linked_has_a_reason_of_its_own(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     step = source.find_step(request(world))
     link = os.link
 
@@ -230,7 +283,7 @@ def test_what_cannot_be_converted_says_what_to_save(world: Path) -> None:
     assert "save_contents" in result.message
 
 
-def test_a_full_volume_is_told_before_the_conversion(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_volume_is_reported_before_the_conversion(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(world)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1))
     code, result = run(request(world), world)

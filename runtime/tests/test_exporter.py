@@ -33,7 +33,7 @@ from rljob_runtime.contract import (
 from rljob_runtime.exporter import catalogue, scrape, scrape_targets
 from rljob_runtime.exporter.server import ApiHandler, Exporter, MetricsHandler, make_server
 from rljob_runtime.ray_cluster import head_lock
-from rljob_runtime.spool import Spool, StepRecord
+from rljob_runtime.spool.spool import Spool, StepRecord
 from runtime.tests.conftest import MakeJob
 
 TOKEN = "correct-horse"
@@ -195,6 +195,67 @@ def test_a_bad_body_is_refused(api: int, body: bytes, status: int) -> None:
     assert call(api, "POST", "/v1/stop", body=body)[0] == status
 
 
+class RayJobs(BaseHTTPRequestHandler):
+    """Ray's job API: it answers with what it was asked."""
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        said = f"{self.command} {self.path} {body.decode()} {self.headers.get('Authorization')}".encode()
+        self.send_response(418)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said[:9] if self.path.endswith("/cut") else said)
+
+    do_POST = do_GET  # noqa: N815 - the name that http.server looks for
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def of_ray(exporter: Exporter) -> Iterator[int]:
+    ray = started(ThreadingHTTPServer(("127.0.0.1", 0), RayJobs))
+    server = started(make_server(ApiHandler, replace(exporter, ray_jobs_port=ray.server_port), ("127.0.0.1", 0)))
+    yield server.server_port
+    for each in (server, ray):
+        each.shutdown()
+        each.server_close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("POST", "/api/jobs/", b"{}"), ("GET", "/api/jobs/s-2", b""), ("GET", "/api/jobs/s-2/logs", b"")],
+)
+def test_a_ray_without_tokens_is_asked_with_the_token_only(of_ray: int, method: str, path: str, body: bytes) -> None:
+    assert call(of_ray, method, path, token="wrong", body=body)[0] == 401
+    # The token stays here.
+    assert call(of_ray, method, path, body=body) == (418, f"{method} {path} {body.decode()} None".encode())
+
+
+def test_an_answer_that_ray_cuts_off_is_seen_to_be_incomplete(of_ray: int) -> None:
+    with pytest.raises(http.client.IncompleteRead):
+        call(of_ray, "GET", "/api/jobs/cut")
+
+
+@pytest.mark.parametrize("path", ["/api/jobs", "/api/jobs/a/b", "/api/jobs/../nodes", "/nodes", "/api/jobs/?a=b"])
+def test_nothing_else_of_ray_is_passed_on(of_ray: int, path: str) -> None:
+    assert call(of_ray, "GET", path)[0] == 404
+
+
+def test_a_ray_that_checks_tokens_is_asked_directly(api: int) -> None:
+    assert call(api, "POST", "/api/jobs/", body=b"{}")[0] == 404
+
+
+def test_a_ray_that_has_yet_to_start_is_busy(exporter: Exporter) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        starting = replace(exporter, ray_jobs_port=nobody.getsockname()[1])
+        server = started(make_server(ApiHandler, starting, ("127.0.0.1", 0)))
+        assert call(server.server_port, "GET", "/api/jobs/s-2")[0] == 503
+    server.shutdown()
+    server.server_close()
+
+
 def test_unknown_paths_are_not_found(api: int) -> None:
     assert call(api, "GET", "/v1/other")[0] == 404
     assert call(api, "POST", "/v1/other", body=b"")[0] == 404
@@ -251,6 +312,28 @@ def test_prometheus_reads_the_page(exporter: Exporter, spool: Spool) -> None:
     assert (seen["rljob_cards"], seen["rljob_devices"]) == ([(job, 1.0)], [(job, 2.0)])
     assert [value for labels, value in seen["rljob_phase"] if labels["phase"] == "Training"] == [1.0]
     assert set(seen) <= {metric.name.removesuffix("_total") for metric in catalogue.CATALOGUE}
+
+
+@pytest.mark.usefixtures("training")
+def test_prompts_in_flight_are_served_by_state_fate_and_age(exporter: Exporter, spool: Spool) -> None:
+    metrics = {
+        "rljob/staleness/0": 30.0,
+        "rljob/staleness/2": 2.0,
+        "rljob/mixed_versions_ratio": 0.0625,
+        "rljob/queue/running": 8.0,
+        "rljob/oldest_prompt_steps": 1.0,
+        "rljob/prompts/fetched": 16.0,
+        "rljob/prompts/unaccounted": 0.0,
+        "rljob/prompts_dropped/stale": 1.0,
+    }
+    spool.append_step(2, StepRecord(3, 1.0, metrics))
+    seen = families(exporter.scrape.text())
+    job = {"rljob": "sums", "rljob_namespace": "team-a"}
+    assert seen["rljob_staleness_responses"] == [({**job, "versions": "0"}, 30.0), ({**job, "versions": "2"}, 2.0)]
+    assert (seen["rljob_mixed_versions_ratio"], seen["rljob_oldest_prompt_steps"]) == ([(job, 0.0625)], [(job, 1.0)])
+    assert seen["rljob_prompts_in_flight"] == [({**job, "state": "running"}, 8.0)]
+    assert seen["rljob_prompts"] == [({**job, "event": "fetched"}, 16.0), ({**job, "event": "unaccounted"}, 0.0)]
+    assert seen["rljob_prompts_dropped"] == [({**job, "reason": "stale"}, 1.0)]
 
 
 @pytest.mark.usefixtures("training")

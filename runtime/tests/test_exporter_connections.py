@@ -15,7 +15,7 @@ from rljob_runtime.contract import Phase, Progress
 from rljob_runtime.exporter import connections
 from rljob_runtime.exporter.connections import GRACE_SECONDS, PER_PEER, STATE_SECONDS, TOTAL, Connections
 from rljob_runtime.exporter.server import ApiHandler, Exporter, Server, make_server
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 from runtime.tests.conftest import MakeJob
 
 TOKEN = "correct-horse"

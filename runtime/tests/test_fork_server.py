@@ -24,7 +24,7 @@ from runtime.tests.conftest import MakeJob
 
 RUN = "run-attempt-1"
 WAIT_SECONDS = 60.0
-TELL = """
+REPORT = """
     import json, os, sys
     told = {"parent": os.getppid(), "pid": os.getpid(), "arguments": sys.argv[1:], "name": __name__,
             "folder": os.getcwd(), "path": sys.path[0], "rank": os.environ.get("RANK"), "group": os.getpgid(0),
@@ -60,8 +60,8 @@ class Node:
         self.started.append(process)
         return process
 
-    def tell(self, *arguments: str, **changed: str | None) -> dict[str, Any]:
-        said, _ = self.run(TELL, *arguments, **changed).communicate("hello", timeout=WAIT_SECONDS)
+    def report(self, *arguments: str, **changed: str | None) -> dict[str, Any]:
+        said, _ = self.run(REPORT, *arguments, **changed).communicate("hello", timeout=WAIT_SECONDS)
         told: dict[str, Any] = json.loads(said)
         return told
 
@@ -121,7 +121,7 @@ def is_forked(told: Mapping[str, Any]) -> bool:
 
 def test_a_forked_script_sees_what_it_would_see_as_an_ordinary_process(node: Node) -> None:
     expected = subprocess.run(
-        [sys.executable, str(node.script(TELL)), "a", "b c"],
+        [sys.executable, str(node.script(REPORT)), "a", "b c"],
         env={**node.environ, "RANK": "3"},
         input="hello",
         capture_output=True,
@@ -129,7 +129,7 @@ def test_a_forked_script_sees_what_it_would_see_as_an_ordinary_process(node: Nod
         check=True,
     )
     ordinary = json.loads(expected.stdout)
-    found = node.tell("a", "b c", RANK="3")
+    found = node.report("a", "b c", RANK="3")
     own = ("parent", "pid", "group")
     assert {name: value for name, value in found.items() if name not in own} == {
         name: value for name, value in ordinary.items() if name not in own
@@ -139,7 +139,7 @@ def test_a_forked_script_sees_what_it_would_see_as_an_ordinary_process(node: Nod
 
 
 def test_all_processes_of_a_node_come_from_one_server(node: Node) -> None:
-    first, second = node.tell(RANK="0"), node.tell(RANK="1")
+    first, second = node.report(RANK="0"), node.report(RANK="1")
     assert (first["rank"], second["rank"]) == ("0", "1")
     assert first["parent"] == second["parent"] != os.getpid()
     assert node.log.count(" modules") == 1
@@ -193,8 +193,8 @@ def test_server_and_processes_end_after_the_raylet(node: Node) -> None:
 
 
 def test_another_environment_than_that_of_the_imports_starts_an_ordinary_process(node: Node) -> None:
-    assert is_forked(node.tell())
-    told = node.tell(OMP_NUM_THREADS="8")
+    assert is_forked(node.report())
+    told = node.report(OMP_NUM_THREADS="8")
     assert not is_forked(told)
     assert told["threads"] == "8"
     assert "it differs in OMP_NUM_THREADS" in node.log
@@ -203,37 +203,37 @@ def test_another_environment_than_that_of_the_imports_starts_an_ordinary_process
 def test_libraries_that_were_imported_with_another_environment_fork_nothing(node: Node) -> None:
     environ = {name: value for name, value in node.environ.items() if name != preload.RAYLET_PID}
     start.begin({**environ, "OMP_NUM_THREADS": "8"})
-    assert not is_forked(node.tell())
+    assert not is_forked(node.report())
     assert "libraries were imported with another OMP_NUM_THREADS" in node.log
 
 
 def test_a_process_that_ray_did_not_start_is_an_ordinary_one(node: Node) -> None:
-    assert not is_forked(node.tell(RAY_JOB_ID=None))
-    assert is_forked(node.tell())
+    assert not is_forked(node.report(RAY_JOB_ID=None))
+    assert is_forked(node.report())
 
 
 def test_a_worker_of_another_job_is_an_ordinary_process(node: Node) -> None:
-    assert is_forked(node.tell())
-    assert not is_forked(node.tell(RAY_JOB_ID="02000000"))
+    assert is_forked(node.report())
+    assert not is_forked(node.report(RAY_JOB_ID="02000000"))
 
 
 def test_a_server_that_was_begun_early_serves_the_first_worker(node: Node) -> None:
     start.begin_early(node.environ)
     wait_until(lambda: "libraries after" in node.log)
-    assert is_forked(node.tell())
+    assert is_forked(node.report())
     assert node.log.count("libraries after") == 1
 
 
 def test_without_the_variable_nothing_is_started(node: Node) -> None:
     start.begin({})
-    assert not is_forked(node.tell(**{client.VARIABLE: ""}))
+    assert not is_forked(node.report(**{client.VARIABLE: ""}))
     assert not list(node.folder.glob("rljob-fork-*"))
 
 
 def test_where_no_server_can_be_started_an_ordinary_process_begins(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(node.folder))
     client.folder(RUN).write_text("a file in the way")
-    assert not is_forked(node.tell())
+    assert not is_forked(node.report())
 
 
 SPAWN = """

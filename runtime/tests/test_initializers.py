@@ -146,9 +146,15 @@ def test_a_mirror_without_ranges_begins_again(mirror: Mirror, tmp_path: Path) ->
     assert contents(tmp_path) == FILES
 
 
-def test_a_busy_hub_is_asked_again(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.failing = web.TRIES - 1
+@pytest.mark.parametrize(("failures", "told"), [(1, 0), (2, 1), (web.TRIES - 1, web.TRIES - 2)])
+def test_a_busy_hub_is_asked_again_and_what_may_help_is_told_from_the_second_failure_on(
+    mirror: Mirror, tmp_path: Path, capsys: pytest.CaptureFixture[str], failures: int, told: int
+) -> None:
+    mirror.failing = failures
     assert run(request(mirror, tmp_path)) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "times in a row" in line]
+    assert len(lines) == told
+    assert all("a mirror (download.endpoint) or download.source: ModelScope?" in line for line in lines)
 
 
 def test_a_hub_that_stays_away_is_given_up(mirror: Mirror, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,7 +293,7 @@ def test_two_programs_that_fill_a_folder_take_turns(
     assert codes == [0]
 
 
-def test_a_full_volume_is_told_before_anything_is_fetched(
+def test_a_full_volume_is_reported_before_the_download(
     mirror: Mirror, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 1_000_000})

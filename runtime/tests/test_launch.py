@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import pytest
 
-from rljob_runtime import launch, log_rules, preflight
+from rljob_runtime import launch, preflight
 from rljob_runtime.contract import (
     AttemptVariable,
     ExitCode,
@@ -27,10 +27,11 @@ from rljob_runtime.contract import (
     StartProgress,
 )
 from rljob_runtime.launch import Ending, Launch, Patience
-from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError, RefusedError
 from rljob_runtime.ray_cluster import head_lock, launcher_lives
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool import log_rules
+from rljob_runtime.spool.mirror import Mirror
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from runtime.tests.conftest import FullDisk, MakeJob
 from runtime.tests.fenced_save_process import JOB

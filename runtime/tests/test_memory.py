@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_runtime.planning.architectures import BUILT_IN
-from rljob_runtime.planning.memory import Die, Engine, Phase, PhaseName, Plan, Recompute, Rollout, Trainer, plan
+from rljob_runtime.planning.memory import Die, Engine, MemoryPlan, Phase, PhaseName, Recompute, Rollout, Trainer, plan
 from rljob_runtime.planning.memory import stage_elements as elements_of_stage
 from rljob_runtime.planning.shapes import Shape, ShapeError, shape_from_config
 from rljob_runtime.planning.weights import Cut, absorbed_elements, kv_bytes_per_token, layer_elements, model_elements
@@ -52,11 +52,11 @@ def near(value: float, published: float) -> bool:
     return value == pytest.approx(published, rel=0.02)
 
 
-def phase(found: Plan, name: PhaseName) -> Phase:
+def phase(found: MemoryPlan, name: PhaseName) -> Phase:
     return next(phase for phase in found.phases if phase.name is name)
 
 
-def part(found: Plan, name: PhaseName, part_name: str) -> int:
+def part(found: MemoryPlan, name: PhaseName, part_name: str) -> int:
     return sum(part.bytes for part in phase(found, name).parts if part.name == part_name)
 
 

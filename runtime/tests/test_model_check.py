@@ -12,7 +12,7 @@ import pytest
 from rljob_runtime import model_check
 from rljob_runtime.contract import ExitCode, Phase, Progress
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.trainer import Setup
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 from runtime.tests.conftest import MakeJob

@@ -273,12 +273,12 @@ def test_what_only_may_fail_is_a_warning() -> None:
     ]
 
 
-def test_a_sure_rule_is_told_before_a_doubtful_one() -> None:
+def test_a_sure_rule_is_reported_before_a_doubtful_one() -> None:
     model = ModelFacts(heads=Fact(4, "heads", sure=False), vocabulary=Fact(64, "vocabulary"))
     assert verdicts(model, {f"{ROLLOUT}.tensor_model_parallel_size": 3}) == [(ROLLED, "vocabulary", True)]
 
 
-def test_a_vocabulary_that_vllm_pads_is_told_with_its_padding() -> None:
+def test_a_vocabulary_that_vllm_pads_is_reported_with_its_padding() -> None:
     (one,) = findings(ModelFacts(vocabulary=Fact(100, "vocab_size")), {f"{ROLLOUT}.tensor_model_parallel_size": 3})
     assert one.message == "3 does not divide vocab_size 100, which vLLM pads to 128; use one of 1, 2, 4, 8, 16, 32, 64"
 
@@ -325,9 +325,6 @@ def test_layers_over_stages() -> None:
     ends = {"num_layers_in_first_pipeline_stage": 5, "num_layers_in_last_pipeline_stage": 4}
     assert stages(5, **ends) == []
     assert stages(4, **ends) == ["first and last stage hold 9 of num_hidden_layers 24 of config.json"]
-    assert stages(2, pipeline_num_transformer_layers=[12, 13]) == [
-        "2 stages with 25 layers, but trainer.parallelism.pipeline is 2 and num_hidden_layers 24 of config.json"
-    ]
 
 
 @pytest.mark.parametrize("nested", ["", "model_config."])
@@ -425,7 +422,7 @@ NAMES = [
 ]
 OVERRIDES = [
     *(f"{ACTOR}.megatron.{name}_model_parallel_size" for name in ("tensor", "pipeline", "virtual_pipeline", "expert")),
-    *(f"{TRANSFORMER}.{name}" for name in ("num_layers_in_first_pipeline_stage", "pipeline_num_transformer_layers")),
+    *(f"{TRANSFORMER}.{name}" for name in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")),
     *(f"{ROLLOUT}.{name}" for name in ("tensor_model_parallel_size", "data_parallel_size", "max_model_len")),
     *(
         *LENGTHS,

@@ -12,9 +12,9 @@ import pytest
 
 from rljob_runtime.contract import RUNTIME_VERSION, ExitCode, Outcome, Phase, Progress
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.preflight import missing_here, read_attempt, read_job
+from rljob_runtime.preflight import missing_here, read_attempt, read_job, require_tokens
 from rljob_runtime.ray_cluster import head_lock
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 from runtime.tests.conftest import MakeJob
 
 
@@ -95,6 +95,23 @@ def test_a_config_of_another_release_names_the_version_of_this_runtime(
     Path(environ["RLJOB_CONFIG"]).write_text(json.dumps(document))
     with pytest.raises(RefusedError, match=f"fieldOfALaterRelease.*this runtime is rljob-runtime {RUNTIME_VERSION}"):
         read_job(environ)
+
+
+def test_a_ray_that_would_ignore_the_token_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"the image has Ray 2\.48\.0, .* use 2\.52\.0 or later") as caught:
+        require_tokens({"RAY_AUTH_MODE": "token"}, lambda _: "2.48.0")
+    assert (caught.value.code, caught.value.reason) == (ExitCode.BAD_CONFIG, "RayWithoutTokens")
+    require_tokens({"RAY_AUTH_MODE": "token"}, lambda _: "2.52.0")
+    require_tokens({}, lambda _: "2.48.0")
+
+
+@pytest.mark.parametrize(("version", "named"), [("2.45.0", False), ("2.46.0", True)])
+def test_a_ray_may_go_without_tokens_only_where_validation_would_accept_it(version: str, *, named: bool) -> None:
+    with pytest.raises(RefusedError) as caught:
+        require_tokens({"RAY_AUTH_MODE": "token"}, lambda _: version)
+    assert (
+        "unauthenticatedRay to true, where the namespace allows it and network.mode is Pod" in str(caught.value)
+    ) is named
 
 
 def test_each_node_lists_what_it_lacks(tmp_path: Path) -> None:

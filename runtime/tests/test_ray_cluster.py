@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rljob_runtime import ray_cluster
-from rljob_runtime.contract import ExitCode
+from rljob_runtime.contract import ExitCode, Platform
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.verl_plugin import launcher
 from runtime.tests.conftest import MakeJob
@@ -72,3 +72,12 @@ def test_verl_must_have_loaded_the_plug_in(
         assert refusal(lambda: launcher.require_plugin(make_job())) == (ExitCode.BAD_CONFIG, "PluginMissing")
     else:
         launcher.require_plugin(make_job())
+
+
+def test_on_npus_the_head_must_be_able_to_import_torch_npu(monkeypatch: pytest.MonkeyPatch, make_job: MakeJob) -> None:
+    monkeypatch.setitem(sys.modules, "torch_npu", None)
+    launcher.require_torch_npu(make_job())
+    npu = make_job(platform=Platform.NPU)
+    assert refusal(lambda: launcher.require_torch_npu(npu)) == (ExitCode.BAD_CONFIG, "TorchNPUMissing")
+    monkeypatch.setitem(sys.modules, "torch_npu", SimpleNamespace())
+    launcher.require_torch_npu(npu)

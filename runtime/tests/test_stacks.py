@@ -15,9 +15,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rljob_runtime import ray_cluster, stall
+from rljob_runtime import ray_cluster
 from rljob_runtime.contract import STALL_SECONDS, ExitCode, Outcome, Phase, Progress, StopMode
 from rljob_runtime.stacks import gather as gathering
+from rljob_runtime.stacks import stall
 from rljob_runtime.stacks.frames import Kind, place_of, ranges, summarize, threads
 from rljob_runtime.stacks.gather import Stack, ask, catches, gather
 from rljob_runtime.stacks.register import SUFFIX, VARIABLE, root, start_ticks

@@ -19,19 +19,19 @@ import pytest
 
 from rljob_runtime import launch, preflight, stop
 from rljob_runtime.__main__ import main
-from rljob_runtime.claims import OWNER_FILE
+from rljob_runtime.checkpoints.claims import OWNER_FILE
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, Progress, SpoolFile, StopMode, StopRequest
 from rljob_runtime.exporter.server import ApiHandler, Exporter, make_server
 from rljob_runtime.launch import HARD_STOP_POLL_SECONDS
-from rljob_runtime.mirror import Mirror
 from rljob_runtime.ray_cluster import head_lock
-from rljob_runtime.spool import Spool
-from rljob_runtime.step_metrics import VALIDATION_SCORE
+from rljob_runtime.spool.mirror import Mirror
+from rljob_runtime.spool.spool import Spool
+from rljob_runtime.spool.step_metrics import VALIDATION_SCORE
+from rljob_runtime.spool.stop_rules import Match
 from rljob_runtime.stop import Head, Here, await_listener, head_address, stop_here
-from rljob_runtime.stop_rules import Match
 from rljob_runtime.trainer import Result
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
-from rljob_runtime.verl_plugin.result import result_of
+from rljob_runtime.verl_plugin.trainer.result import result_of
 from runtime.tests.fenced_save_process import JOB
 
 TOKEN = "correct-horse"

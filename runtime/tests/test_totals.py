@@ -8,7 +8,7 @@ import pytest
 
 from rljob_runtime.contract import SpoolFile
 from rljob_runtime.exporter.totals import Totals
-from rljob_runtime.spool import Spool, StepRecord
+from rljob_runtime.spool.spool import Spool, StepRecord
 
 
 def step(number: int, seconds: float = 10.0, **more: float) -> StepRecord:

@@ -15,7 +15,7 @@ import pytest
 
 from rljob_runtime import trackers
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.verl_plugin import tracking
+from rljob_runtime.verl_plugin.trainer import tracking
 from runtime.tests.conftest import MakeJob
 
 UID = "0f9e8d7c-6b5a-4321-8765-abcdefabcdef"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime import launch, preflight, trainer
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.command.trainer import CommandTrainer
 from rljob_runtime.contract import CommandConfig, ExitCode
 from rljob_runtime.launch import Launch, Patience
-from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.resume import Start
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.mirror import Mirror
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.verl_plugin.launcher import VerlTrainer, resume_settings
 from runtime.tests.conftest import MakeJob
 

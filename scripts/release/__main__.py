@@ -3,7 +3,7 @@
 It prints the commands, for any CI to run, and writes nothing; `--run` runs them one after the other and stops at the
 first that fails, with exit code 1. The exit code 2 says that none was run, because something that they need is wrong
 or missing. Images are built for each platform by buildah, which needs qemu's binfmt handlers for the platforms of
-other machines. CONTRIBUTING.md has the steps of a release.
+other machines. docs/releasing.md is its manual.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--version", required=True, help="version of the release, such as 0.2.0")
     names = [image.name for image in OWN]
     made.add_argument("--image", action="append", choices=names, help="image to build; default: all; repeatable")
-    form = "[[IMAGE][@PLATFORM]/]NAME=VALUE"
-    made.add_argument("--build-arg", action="append", default=[], metavar=form, help="repeatable")
+    made.add_argument("--build-args", type=Path, metavar="FILE", help="TOML with arguments of the builds")
     made.add_argument("--sign", default="", metavar="KEY", help="cosign's key file or KMS URI, or keyless")
     made.add_argument("--chart-key", metavar="NAME", help="OpenPGP key that signs the package of the chart")
     made.add_argument("--keyring", metavar="FILE", help="keyring with the chart's key, in GnuPG's old format")
@@ -51,9 +50,9 @@ def parse(words: Sequence[str] | None) -> tuple[Release, bool]:
     reader = parser()
     chosen = reader.parse_args(words)
     try:
-        statements = arguments.parse(chosen.build_arg)
-    except ValueError as error:
-        reader.error(str(error))
+        stated = arguments.parse(chosen.build_args.read_text()) if chosen.build_args else {}
+    except (OSError, ValueError) as error:
+        reader.error(f"--build-args {chosen.build_args}: {error}")
     if bool(chosen.chart_key) != bool(chosen.keyring):
         reader.error("--chart-key and --keyring name a key together; add the other")
     if chosen.public_key and not chosen.chart_key:
@@ -68,7 +67,7 @@ def parse(words: Sequence[str] | None) -> tuple[Release, bool]:
         chosen.registry.rstrip("/"),
         chosen.version,
         tuple(chosen.image or [image.name for image in OWN]),
-        statements,
+        stated,
         chosen.sign,
         provenance,
         chosen.source,

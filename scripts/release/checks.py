@@ -25,8 +25,8 @@ VERSION = re.compile(rf"{NUMBER}\.{NUMBER}\.{NUMBER}(?:-{WORD}(?:\.{WORD})*)?")
 """A semantic version without build metadata, which tags of images cannot have."""
 PROJECTS = ("operator/pyproject.toml", "runtime/pyproject.toml")
 CHART = "charts/rljob-operator"
-PROGRAMS = {"sh": "a shell", "buildah": "buildah", "helm": "Helm", "uvx": "uv"}
-"""Program of every release -> what has it."""
+PROGRAMS = {"sh": "a shell", "buildah": "buildah", "helm": "Helm", "syft": "syft"}
+"""Program that every release needs -> package that contains it."""
 
 
 def of_names(release: Release, root: Path = ROOT) -> Iterator[str]:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCAL_REGISTRY = "rljob.local"
 """Where `make images` puts images (image.registry of the chart)."""
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
-"""Platform -> what locks that are for one platform end with."""
+"""Platform -> suffix of the locks that are for this platform only."""
 BOTH = ("linux/amd64", "linux/arm64")
 ASCEND = ("linux/arm64", "linux/amd64")
 
@@ -38,21 +38,17 @@ class OwnImage:
     """Repository and, for the runtime, tag; the operator's tag is the release's version."""
     dockerfile: str
     purpose: str
-    locks: tuple[str, ...]
-    """Locks in requirements/ whose packages the image contains."""
-    tools: tuple[str, ...]
-    """Locks that only its build installs."""
+    locks: tuple[str, ...] = ()
+    """Locks in requirements/ that its build installs."""
     platforms: tuple[str, ...] = BOTH
     arguments: tuple[tuple[str, str], ...] = ()
     """Build arguments that do not depend on the site."""
     required: tuple[Required, ...] = (Required("BASE_IMAGE"),)
     context: str = "."
     """Folder that the Dockerfile copies from."""
-    go: bool = False
-    """Whether it has a program in Go, whose go.mod and go.sum are in the context."""
 
 
-ASCEND_LOCKS = ("runtime-ascend-aarch64", "runtime-ascend-x86_64", "runtime-ascend-vllm", "suffix")
+ASCEND_LOCKS = ("uv", "runtime-ascend-aarch64", "runtime-ascend-x86_64", "runtime-ascend-vllm", "suffix")
 ASCEND_ARGUMENTS = (
     Required("BASE_IMAGE"),
     Required("TRITON_ASCEND_WHEEL", differs=True),
@@ -66,15 +62,13 @@ OWN = (
         "operator",
         "images/operator/Dockerfile",
         "operator; its runtime is injected into images without one",
-        ("operator", "runtime-code", "runtime-verl"),
-        ("build",),
+        ("build", "operator", "runtime-code", "runtime-verl"),
     ),
     OwnImage(
         "runtime:cpu",
         "images/runtime/Dockerfile",
         "jobs of class cpu",
-        ("runtime-cpu", "suffix"),
-        ("uv",),
+        ("uv", "runtime-cpu", "suffix"),
         ("linux/amd64",),
     ),
     OwnImage(
@@ -82,7 +76,6 @@ OWN = (
         "images/runtime/ascend/Dockerfile",
         "jobs on Atlas A2",
         ASCEND_LOCKS,
-        ("uv",),
         ASCEND,
         (("SOC_VERSION", "ascend910b1"), ("CANN_VERSION", "9.1.0")),
         ASCEND_ARGUMENTS,
@@ -92,7 +85,6 @@ OWN = (
         "images/runtime/ascend/Dockerfile",
         "jobs on Atlas A3",
         ASCEND_LOCKS,
-        ("uv",),
         ASCEND,
         (("SOC_VERSION", "ascend910_9391"), ("CANN_VERSION", "9.1.0")),
         ASCEND_ARGUMENTS,
@@ -101,10 +93,7 @@ OWN = (
         "fakenpu",
         "images/fakenpu/Dockerfile",
         "devices on nodes without NPUs, only for trials",
-        (),
-        (),
         context="tests/cluster/programs/fakenpu",
-        go=True,
     ),
 )
 UPSTREAM = (
@@ -120,22 +109,6 @@ def own_name(image: OwnImage, registry: str, version: str) -> str:
     local = registry == LOCAL_REGISTRY
     whole = (tag or "dev") if local else f"{version}-{tag}" if tag else version
     return f"{registry}/{repository}:{whole}"
-
-
-def bills(image: OwnImage) -> dict[str, tuple[str, ...]]:
-    """Return the bills of an image's Python packages with their locks: one, or one per platform if its locks differ."""
-    name = image.name.replace(":", "-")
-    if not image.locks:
-        return {}
-    machines = [MACHINES[platform] for platform in image.platforms]
-    differing = [machine for machine in machines if any(lock.endswith(machine) for lock in image.locks)]
-    if not differing:
-        return {name: image.locks}
-    found = {}
-    for machine in differing:
-        others = tuple(other for other in machines if other != machine)
-        found[f"{name}-{machine}"] = tuple(lock for lock in image.locks if not lock.endswith(others))
-    return found
 
 
 def upstream_images() -> list[tuple[str, str]]:

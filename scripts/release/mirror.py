@@ -112,8 +112,8 @@ def main(words: Sequence[str] | None = None) -> int:
     selected = chosen.only or PARTS
     local = next((name for name in names if name.startswith(f"{LOCAL_REGISTRY}/")), "")
     if local and not set(OF_RELEASE).isdisjoint(selected):
-        told = f"{local} is an image of a checkout, and in no registry"
-        reader.error(f"--images {chosen.images}: {told}; name the images.txt of a release by --images")
+        problem = f"{local} is an image of a checkout, and in no registry"
+        reader.error(f"--images {chosen.images}: {problem}; name the images.txt of a release by --images")
     failed = []
     for name, part in parts(names, chosen).items():
         if name not in selected:

@@ -29,7 +29,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     """Return a command for each lock and platform."""
     found: dict[str, list[str]] = {}
     for image in OWN:
-        for lock in (*image.tools, *image.locks):
+        for lock in image.locks:
             named = next((machine for machine in MACHINES.values() if lock.endswith(machine)), "")
             for machine in [named] if named else [MACHINES[platform] for platform in image.platforms]:
                 file = f"requirements/{lock}.txt"

@@ -1,4 +1,4 @@
-"""The steps of a release, in their order: what describes, builds, pushes, signs and attests its parts.
+"""The steps of a release, in their order: buildah, Helm, syft and cosign build, push, describe and sign its parts.
 
 scripts/release/__main__.py prints or runs them. Nothing here runs a command or writes a file.
 """
@@ -13,11 +13,9 @@ from pathlib import Path
 
 from scripts.artifact_hub import SignKey
 from scripts.release import arguments, manifest
-from scripts.release.arguments import Statement
-from scripts.release.images import OWN, OwnImage, bills, own_name
+from scripts.release.arguments import Stated
+from scripts.release.images import MACHINES, OWN, OwnImage, own_name
 
-CYCLONEDX = "cyclonedx-bom==7.5.0"
-"""Makes a software bill of materials from a lock with hashes; `uvx` runs it without installing it."""
 KEYLESS = "keyless"
 
 
@@ -50,7 +48,7 @@ class Release:
     version: str
     images: tuple[str, ...]
     """Names of the images to build."""
-    arguments: tuple[Statement, ...]
+    arguments: Stated
     """Build arguments of the site."""
     key: str
     """cosign's key, `keyless`, or empty: no signatures and attestations."""
@@ -64,30 +62,19 @@ class Release:
         """Return the images to build."""
         return [image for image in OWN if image.name in self.images]
 
-    def name(self, image: OwnImage) -> str:
-        """Return the full name of an image."""
-        return own_name(image, self.registry, self.version)
-
-    def bills(self, image: OwnImage) -> dict[str, Path]:
-        """Return the files with the bills of materials of an image, by their names."""
-        names = [image.name] if image.go else bills(image)
-        return {name: self.dist / f"{name}.cdx.json" for name in names}
-
     @property
     def package(self) -> Path:
         """Return the package of the chart."""
         return self.dist / f"rljob-operator-{self.version}.tgz"
 
-    def cosign(self, verb: str, *words: str, digest: Path | None = None, repository: str = "") -> list[str]:
-        """Return a command of cosign; with a file that has a digest, for the image of that digest.
+    def cosign(self, verb: str, *words: str) -> list[str]:
+        """Return a command of cosign."""
+        return ["cosign", verb, "--yes", *([] if self.key == KEYLESS else ["--key", self.key]), *words]
 
-        A tag may name another image by then.
-        """
-        key = [] if self.key == KEYLESS else ["--key", self.key]
-        command = ["cosign", verb, "--yes", *key, *words]
-        if digest is None:
-            return command
-        return ["sh", "-c", f'{shlex.join(command)} "{repository}@$(cat {shlex.quote(str(digest))})"']
+
+def _of_digest(command: list[str], repository: str, digest: Path) -> list[str]:
+    """Return a command for the image whose digest is in a file: its tag may name another image meanwhile."""
+    return ["sh", "-c", f'{shlex.join(command)} {repository}@"$(cat {shlex.quote(str(digest))})"']
 
 
 def steps(release: Release) -> Iterator[Step]:
@@ -95,15 +82,13 @@ def steps(release: Release) -> Iterator[Step]:
 
     Raise ValueError if build arguments are missing, or have no effect.
     """
-    arguments.check(release.arguments, release.built())
+    arguments.check(release.arguments)
     yield from files(release)
     yield from packaged_chart(release)
     if release.key:
         for file in ("images.txt", *(f"{name}.yaml" for name in manifest.OF)):
             bundle = ["--bundle", str(release.dist / f"{file}.sigstore.json")]
             yield Step(f"signature of {file}", [*release.cosign("sign-blob", *bundle), str(release.dist / file)])
-    for image in release.built():
-        yield from described_image(release, image)
     for image in release.built():
         yield from built_image(release, image)
     for image in release.built():
@@ -141,22 +126,9 @@ def packaged_chart(release: Release) -> Iterator[Step]:
         yield Step("verification of the chart", verify)
 
 
-def described_image(release: Release, image: OwnImage) -> Iterator[Step]:
-    """Yield what writes the bills of materials of an image."""
-    for bill, path in release.bills(image).items():
-        title = f"bill of materials {bill}"
-        if image.go:
-            made = [image.context, image.name, release.version, str(path)]
-            yield Step(title, [sys.executable, "-m", "scripts.release.modules", *made])
-            continue
-        locks = shlex.join(f"requirements/{lock}.txt" for lock in bills(image)[bill])
-        made_by = shlex.join(["uvx", "--from", CYCLONEDX, "cyclonedx-py", "requirements", "-", "-o", str(path)])
-        yield Step(title, ["sh", "-c", f"cat {locks} | {made_by}"])
-
-
 def built_image(release: Release, image: OwnImage) -> Iterator[Step]:
     """Yield what builds an image for each of its platforms."""
-    name = release.name(image)
+    name = own_name(image, release.registry, release.version)
     # A build adds to a list that exists, and a push would publish the images of an earlier run as well.
     quoted = shlex.quote(name)
     remove = f"! buildah manifest exists {quoted} || buildah manifest rm {quoted}"
@@ -169,19 +141,21 @@ def built_image(release: Release, image: OwnImage) -> Iterator[Step]:
 
 
 def pushed_image(release: Release, image: OwnImage) -> Iterator[Step]:
-    """Yield what pushes, signs and attests an image of several platforms."""
-    name = release.name(image)
-    digest = release.dist / f"{image.name.replace(':', '-')}.digest"
+    """Yield what pushes and signs an image of several platforms, and describes and attests what is in each."""
+    name, plain = own_name(image, release.registry, release.version), image.name.replace(":", "-")
+    repository, digest = name.rpartition(":")[0], release.dist / f"{plain}.digest"
     push = ["buildah", "manifest", "push", "--all", "--digestfile", str(digest), name, f"docker://{name}"]
     yield Step(f"push of {image.name}", push)
     if release.key:
-        repository = name.rpartition(":")[0]
-        sign = release.cosign("sign", "--recursive", digest=digest, repository=repository)
-        yield Step(f"signature of {image.name}", sign)
-        for bill, path in release.bills(image).items():
-            words = ("--type", "cyclonedx", "--predicate", str(path))
-            attest = release.cosign("attest", *words, digest=digest, repository=repository)
-            yield Step(f"attestation of {bill}", attest)
+        sign = release.cosign("sign", "--recursive")
+        yield Step(f"signature of {image.name}", _of_digest(sign, repository, digest))
+    for platform in image.platforms:
+        bill = release.dist / f"{plain}-{MACHINES[platform]}.cdx.json"
+        scan = ["syft", "scan", "--platform", platform, "--output", f"cyclonedx-json={bill}"]
+        yield Step(f"bill of materials {bill.name}", _of_digest(scan, f"registry:{repository}", digest))
+        if release.key:
+            attest = release.cosign("attest", "--type", "cyclonedx", "--predicate", str(bill))
+            yield Step(f"attestation of {bill.name}", _of_digest(attest, repository, digest))
 
 
 def pushed_chart(release: Release) -> Iterator[Step]:
@@ -195,5 +169,5 @@ def pushed_chart(release: Release) -> Iterator[Step]:
     found = f"sed -n 's/^Digest: //p' {shlex.quote(str(said))} > {shlex.quote(str(digest))}"
     yield Step("push of the chart", ["sh", "-c", f"{push} && {found} && test -s {shlex.quote(str(digest))}"])
     if release.key:
-        sign = release.cosign("sign", digest=digest, repository=f"{charts}/rljob-operator")
+        sign = _of_digest(release.cosign("sign"), f"{charts}/rljob-operator", digest)
         yield Step("signature of the chart", sign)

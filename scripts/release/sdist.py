@@ -139,11 +139,11 @@ def _archive(pin: Pin, index: Index, page: str) -> tuple[str, str, str]:
 
 
 def pip_index() -> str:
-    """Return the URL of pip's index, with its credentials. Raise SdistError if pip does not tell."""
+    """Return the URL of pip's index, with its credentials. Raise SdistError if pip does not report it."""
     command = [sys.executable, "-c", PIP_INDEX]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_SECONDS, check=False)
     if done.returncode or not done.stdout.strip():
-        raise SdistError("pip does not tell its package index; set PIP_INDEX_URL, or --index")
+        raise SdistError("pip does not report its package index; set PIP_INDEX_URL, or --index")
     return done.stdout.strip()
 
 

@@ -29,7 +29,7 @@ PREFIXES = frozenset({"sudo", "env", "time", "exec", "then", "do", "if", "while"
 TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?.*?\n.*?^\s*\1$", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|(?:^|(?<=\s))#.*$""", re.MULTILINE)
-"""A comment, or quoted text, which has none."""
+"""A comment, or quoted text, in which `#` begins no comment."""
 RLJOB = ("rljob", ".venv/bin/rljob")
 CHART = "charts/rljob-operator"
 

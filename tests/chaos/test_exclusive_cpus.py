@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.affinity import cpu_text, parse_cpus
 from rljob_runtime.contract import Port
+from rljob_runtime.node.affinity import cpu_text, parse_cpus
 from tests.cluster.network import CGROUP_MOUNTS
 from tests.cluster.nodes import RESERVED_CPU, STATIC_CPU_MANAGER, Node
 from tests.cluster.paths import state

@@ -18,7 +18,7 @@ from tests.e2e import runs
 from tests.e2e.shared import ROOT
 from tests.kube import Kube, Manifest, condition, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1200 * runs.SLOWER)]
+pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.exclusive, pytest.mark.timeout(1200 * runs.SLOWER)]
 
 NAME = "faulty"
 NODE = "node-1"

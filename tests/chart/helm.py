@@ -51,7 +51,7 @@ def render(*words: str | Path, release: str = RELEASE, namespace: str = NAMESPAC
     """Render the chart; fail if helm rejects the values."""
     answer = helm("template", release, CHART, "--namespace", namespace, *words)
     assert answer.code == 0, answer.stderr
-    return [document for document in yaml.safe_load_all(answer.stdout) if document]
+    return [document for document in yaml.load_all(answer.stdout, yaml.CSafeLoader) if document]
 
 
 def pick(manifests: list[Manifest], kind: str, name: str = RELEASE) -> Manifest:

@@ -61,11 +61,11 @@ def test_each_alert_says_what_is_wrong_and_leads_to_its_page() -> None:
         line.removeprefix("## ").lower() for line in RUNBOOKS.read_text().splitlines() if line.startswith("## ")
     }
     for alert in alerts():
-        told, name = alert["annotations"], alert["alert"]
-        assert told["summary"].endswith("."), name
-        assert told["description"].endswith("."), name
+        annotations, name = alert["annotations"], alert["alert"]
+        assert annotations["summary"].endswith("."), name
+        assert annotations["description"].endswith("."), name
         assert alert["labels"]["severity"] in ("critical", "warning", "info"), name
-        assert told["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
+        assert annotations["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
         assert name.lower() in headings
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.render.accelerators import BUILT_IN
+from rljob.render.names import JobIdentity
+from rljob.render.network_policy import build_network_policy
+from rljob.render.raycluster import build_raycluster
 from tests.chart.helm import NAMESPACE, Manifest, render
 from tests.chart.policies import Pod, is_allowed, matches
 
@@ -16,6 +21,10 @@ SETTINGS = (
 
 HEAD = Pod(TEAM, {"rljob.dev/job": "a", "ray.io/node-type": "head"}, {"rljob-metrics": 8090, "rljob-api": 8091})
 WORKER = Pod(TEAM, {"rljob.dev/job": "a", "ray.io/node-type": "worker"})
+OLD = {"rljob.dev/job": "b", "rljob.dev/job-uid": "0b", "rljob.dev/unauthenticated-ray": "true"}
+OLD_HEAD = Pod(TEAM, OLD | {"ray.io/node-type": "head"}, {"rljob-metrics": 8090, "rljob-api": 8091})
+OLD_WORKER = Pod(TEAM, OLD | {"ray.io/node-type": "worker"})
+OTHER_OLD = Pod(TEAM, OLD | {"rljob.dev/job": "c", "rljob.dev/job-uid": "0c"})
 STRANGER = Pod(TEAM, {"app": "notebook"})
 ELSEWHERE = Pod("other", {"rljob.dev/job": "a"})
 PROMETHEUS = Pod("monitoring", {"app": "prometheus"})
@@ -41,6 +50,16 @@ FLOWS = {
     "nor stop a run": (STRANGER, HEAD, 8091, False),
     "nor connect to HCCL": (STRANGER, WORKER, 60001, False),
     "job labels in another namespace give no access": (ELSEWHERE, HEAD, 6379, False),
+    "a worker joins a Ray without tokens": (OLD_WORKER, OLD_HEAD, 6379, True),
+    "its workers' hooks ask the exporter": (OLD_WORKER, OLD_HEAD, 8091, True),
+    "the operator submits to it by the exporter": ("operator", OLD_HEAD, 8091, True),
+    "Prometheus reads its exporter": (PROMETHEUS, OLD_HEAD, 8090, True),
+    "another job does not reach its job agent": (WORKER, OLD_HEAD, 52365, False),
+    "nor that of its workers": (WORKER, OLD_WORKER, 52365, False),
+    "nor its GCS": (WORKER, OLD_HEAD, 6379, False),
+    "nor does a job that has such a Ray itself": (OTHER_OLD, OLD_HEAD, 10001, False),
+    "nor a notebook": (STRANGER, OLD_HEAD, 52365, False),
+    "it reaches what other jobs reach": (OLD_HEAD, WORKER, 6379, True),
     "a pod that belongs to no job is not affected": (ELSEWHERE, STRANGER, 8888, True),
     "the operator's own port for health and metrics": (PROMETHEUS, "operator", 8080, True),
     "and no other": (PROMETHEUS, "operator", 8443, False),
@@ -49,7 +68,17 @@ FLOWS = {
 
 @pytest.fixture(scope="module")
 def policies() -> list[Manifest]:
-    return [manifest for manifest in render(*SETTINGS) if manifest["kind"] == "NetworkPolicy"]
+    """Return the chart's, and that of a job whose Ray checks no token."""
+    raw = {
+        "runtime": {"image": "registry.example/old:1", "rayVersion": "2.48.0", "unauthenticatedRay": True},
+        "accelerator": {"class": "cpu"},
+        "workerGroups": [{"name": "trainer", "nodes": 1, "devicesPerNode": 1}],
+        "launcher": {"type": "Command", "command": {"args": ["true"]}},
+    }
+    spec = RLJobSpec.model_validate(raw, context=BUILT_IN)
+    own = build_network_policy(build_raycluster(JobIdentity(TEAM, "b", "0b"), spec, 1, "digest"))
+    assert own is not None
+    return [own, *(manifest for manifest in render(*SETTINGS) if manifest["kind"] == "NetworkPolicy")]
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +95,11 @@ def test_a_flow(
 ) -> None:
     ends = [operator if isinstance(end, str) else end for end in (source, target)]
     assert is_allowed(policies, ends[0], ends[1], port) is allowed
+
+
+def test_an_upgrade_leaves_the_rule_between_pods_in_the_policy_that_had_it(policies: list[Manifest]) -> None:
+    (kept,) = (policy for policy in policies if policy["metadata"]["name"].endswith("-jobs"))
+    assert is_allowed([kept], WORKER, HEAD, 6379)
 
 
 def test_without_the_policies_every_flow_is_open(operator: Pod) -> None:

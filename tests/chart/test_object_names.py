@@ -89,16 +89,16 @@ def test_installations_for_one_namespace_each_share_no_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "role"),
     [
         ("rbac.aggregateRoles=false", "ask for the role rljob-operator-author'"),
         ("rbac.create=false,serviceAccount.create=false,serviceAccount.name=x", "ask for a role with these perm"),
     ],
 )
-def test_a_refused_author_is_told_the_role_that_exists(words: str, told: str) -> None:
+def test_the_refusal_of_an_author_names_the_role_that_exists(words: str, role: str) -> None:
     manifests = render("--set", f"policies.authors=MayCreatePods,{words}")
     policy = pick(manifests, "ValidatingAdmissionPolicy", "rljob-operator-authors")
     messages = [" ".join(each["messageExpression"].split()) for each in policy["spec"]["validations"]]
-    assert sum(told in message for message in messages) == 2
+    assert sum(role in message for message in messages) == 2
     roles = {m["metadata"]["name"] for m in manifests if m["kind"] == "ClusterRole"}
     assert ("rljob-operator-author" in roles) == ("rbac.create" not in words)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.release.manifest import INSTALL
+from scripts.release.manifest import install_text
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, Answer, helm, render
 from tests.cluster import programs
 from tests.cluster.paths import REPOSITORY
@@ -74,7 +74,7 @@ def test_the_api_server_accepts_every_object(kube: Kube, profile: str) -> None:
     # Objects of these namespaces require them to exist; the dry run creates nothing.
     kube.run("apply", "-f", "-", text=f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}")
     words = [] if profile == "default" else ["--set", f"operator.watchNamespace={NAMESPACE}"]
-    text = INSTALL.read_text() if profile == "install.yaml" else yaml.safe_dump_all(render(*words))
+    text = install_text() if profile == "install.yaml" else yaml.safe_dump_all(render(*words))
     said = dry_run(kube, text)
     assert len(said) == len([document for document in yaml.safe_load_all(text) if document])
     with pytest.raises(AssertionError, match=r"spec\.replica\b"):

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rljob.cli.manifests import read_files
-from rljob.cli.quota import DIES_PER_CARD
+from rljob.cli.verbs.quota import DIES_PER_CARD
 from rljob.render.accelerator_table import read_table
 from rljob.render.accelerators import BUILT_IN, SUPER_POD, built_in_document
 from scripts.site.blocks import Verdict
@@ -92,15 +92,15 @@ def test_workers_are_sent_where_the_cards_are_and_heads_anywhere() -> None:
     assert next(iter(cards)) == "rljob-common", "heads would use the first flavor, and occupy the nodes with its cards"
 
 
-def test_a_topology_is_told_to_kueue_and_to_the_operator() -> None:
+def test_a_topology_is_rendered_for_kueue_and_for_the_operator() -> None:
     manifests = render("--values", VALUES / "queues.yaml")
     levels = [{"nodeLabel": SUPER_POD}, {"nodeLabel": "kubernetes.io/hostname"}]
     assert pick(manifests, "Topology", "a3")["spec"]["levels"] == levels
     flavors = {name: pick(manifests, "ResourceFlavor", name).get("spec", {}) for name in ("a2", "a3", "rljob-common")}
     assert [name for name, spec in flavors.items() if "topologyName" in spec] == ["a3"]
-    told = yaml.safe_load(pick(manifests, "ConfigMap", "rljob-operator-accelerators")["data"]["20-values.yaml"])
-    assert told == {"atlas-a3-superpod": {"topologyLevels": [SUPER_POD, "kubernetes.io/hostname"]}}
-    assert read_table(built_in_document(), told)["atlas-a3-superpod"].super_pod_label == SUPER_POD
+    table = yaml.safe_load(pick(manifests, "ConfigMap", "rljob-operator-accelerators")["data"]["20-values.yaml"])
+    assert table == {"atlas-a3-superpod": {"topologyLevels": [SUPER_POD, "kubernetes.io/hostname"]}}
+    assert read_table(built_in_document(), table)["atlas-a3-superpod"].super_pod_label == SUPER_POD
 
 
 def test_a_class_of_the_values_counts_too() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -16,19 +15,23 @@ import pytest
 
 from scripts.release import __main__ as release
 from scripts.release import chart, checks
-from scripts.release.images import MACHINES, OWN, bills, own_name, read_names
+from scripts.release.images import MACHINES, OWN, own_name, read_names
 from scripts.release.plan import Step
 from tests.chart.helm import CHART, NAMESPACE, ROOT, binary, helm
 
 REGISTRY, VERSION = "registry.example.com/rl", "9.8.7"
-SITE = [
-    *("--build-arg", "BASE_IMAGE=docker.io/library/python@sha256:1"),
-    *("--build-arg", "@linux/amd64/TRITON_ASCEND_WHEEL=x86_64.whl"),
-    *("--build-arg", "@linux/amd64/TRITON_ASCEND_SHA256=2"),
-    *("--build-arg", "@linux/arm64/TRITON_ASCEND_WHEEL=aarch64.whl"),
-    *("--build-arg", "@linux/arm64/TRITON_ASCEND_SHA256=3"),
-    *("--build-arg", "TORCH_WHEEL=torch.whl", "--build-arg", "TORCH_SHA256=4"),
-]
+ARGUMENTS = """
+BASE_IMAGE = "docker.io/library/python@sha256:1"
+TORCH_WHEEL = "torch.whl"
+TORCH_SHA256 = "4"
+["@linux/amd64"]
+TRITON_ASCEND_WHEEL = "x86_64.whl"
+TRITON_ASCEND_SHA256 = "2"
+["@linux/arm64"]
+TRITON_ASCEND_WHEEL = "aarch64.whl"
+TRITON_ASCEND_SHA256 = "3"
+"""
+SITE = ["--build-args", "site.toml"]
 WORDS = ["--registry", REGISTRY, "--version", VERSION]
 
 
@@ -82,6 +85,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for field in ("version", "appVersion"):
         _set(folder / checks.CHART / "Chart.yaml", rf"^{field}: .*$", f"{field}: {VERSION}")
     _set(folder / "CHANGELOG.md", r"^## Unreleased$", f"## {VERSION} - 2026-12-01")
+    (folder / "site.toml").write_text(ARGUMENTS)
     return folder
 
 
@@ -135,13 +139,11 @@ def _printed(tree: Path, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_bills_of_materials_have_every_lock_of_an_image() -> None:
+def test_the_locks_of_an_image_are_those_of_its_dockerfile() -> None:
+    """The mirror downloads their packages."""
     for image in OWN:
         named = set(re.findall(r"requirements/([\w-]+)\.txt", (ROOT / image.dockerfile).read_text()))
-        assert named == {*image.locks, *image.tools}, image.name
-        assert {lock for locks in bills(image).values() for lock in locks} == set(image.locks)
-        for name, locks in bills(image).items():
-            assert len({lock for lock in locks if lock.endswith(tuple(MACHINES.values()))}) <= 1, name
+        assert named == set(image.locks), image.name
 
 
 RECORDER = """#!{python}
@@ -158,8 +160,8 @@ def images(list_name):
 
 
 match [name, *words]:
-    case ["uvx", *_]:
-        Path(words[-1]).write_text(sys.stdin.read())
+    case ["syft", "scan", "--platform", platform, "--output", file, _]:
+        Path(file.removeprefix("cyclonedx-json=")).write_text(platform)
     case ["buildah", "manifest", "exists", which]:
         sys.exit(not images(which).exists())
     case ["buildah", "manifest", "rm", which]:
@@ -192,7 +194,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, log = tmp_path / "programs", tmp_path / "record"
     folder.mkdir()
     text = RECORDER.format(python=sys.executable, log=log, image=IMAGE_DIGEST, chart=CHART_DIGEST, helm=binary())
-    for name in ("uvx", "buildah", "cosign", "helm"):
+    for name in ("syft", "buildah", "cosign", "helm"):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -232,15 +234,12 @@ def test_a_release_is_signed_and_described(tree: Path, recorded: Path, keyring: 
     for image in OWN:
         pushed = f"{REGISTRY}/{image.name.partition(':')[0]}@sha256:{IMAGE_DIGEST}"
         assert f"{cosign.format('sign')} --recursive {pushed}" in lines
-        for bill, locks in bills(image).items():
-            predicate = f"--type cyclonedx --predicate {dist}/{bill}.cdx.json"
-            assert f"{cosign.format('attest')} {predicate} {pushed}" in lines
-            # Instead of a bill, the recorder writes what it should be made of.
-            text = "".join((ROOT / f"requirements/{lock}.txt").read_text() for lock in locks)
-            assert (dist / f"{bill}.cdx.json").read_text() == text
-    predicate = f"--type cyclonedx --predicate {dist}/fakenpu.cdx.json"
-    assert f"{cosign.format('attest')} {predicate} {REGISTRY}/fakenpu@sha256:{IMAGE_DIGEST}" in lines
-    assert json.loads((dist / "fakenpu.cdx.json").read_text())["metadata"]["component"]["version"] == VERSION
+        for platform in image.platforms:
+            bill = dist / f"{image.name.replace(':', '-')}-{MACHINES[platform]}.cdx.json"
+            assert bill.read_text() == platform
+            scanned = f"syft scan --platform {platform} --output cyclonedx-json={bill} registry:{pushed}"
+            attested = f"{cosign.format('attest')} --type cyclonedx --predicate {bill} {pushed}"
+            assert lines.index(scanned) < lines.index(attested)
     assert f"{cosign.format('sign')} {REGISTRY}/charts/rljob-operator@sha256:{CHART_DIGEST}" in lines
     for file in ("images.txt", "install.yaml", "fakenpu.yaml"):
         assert f"{cosign.format('sign-blob')} --bundle {dist}/{file}.sigstore.json {dist}/{file}" in lines
@@ -271,7 +270,7 @@ def test_a_chart_that_is_not_pushed_is_not_signed(
     monkeypatch.setenv("FAILS", "never")
     (tmp_path / "cosign.key").touch()
     sign = ["--sign", str(tmp_path / "cosign.key")]
-    done = run_release(tree, *SITE[:2], *sign, "--image", "operator", "--dist", tmp_path / "dist", "--run")
+    done = run_release(tree, *SITE, *sign, "--image", "operator", "--dist", tmp_path / "dist", "--run")
     lines = recorded.read_text().splitlines()
     assert not [line for line in lines if "cosign sign" in line and "charts" in line]
     assert done.returncode == 1
@@ -286,9 +285,9 @@ def test_a_chart_that_is_not_pushed_is_not_signed(
 ORDER = (
     "helm package",
     "cosign sign-blob",
-    "uvx",
     "buildah build",
     "buildah manifest push",
+    "syft scan",
     "cosign attest",
     "helm push",
 )
@@ -328,8 +327,8 @@ def test_nothing_runs_if_something_is_missing(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([*WORDS], "operator needs --build-arg operator/BASE_IMAGE=VALUE; see images/operator/Dockerfile"),
-        ([*WORDS, "--build-arg", "BASE_IMAGE"], "no value; write [IMAGE]"),
+        ([*WORDS], 'operator needs ["operator"] BASE_IMAGE; see images/operator/Dockerfile'),
+        ([*WORDS, "--build-args", "no.toml"], "--build-args no.toml: [Errno 2] No such file or directory"),
         (["--registry", REGISTRY, "--version", "one"], "--version one: no semantic version"),
         ([*WORDS], f"operator/pyproject.toml has version 0.1.0, not {VERSION}"),
         ([*WORDS, "--chart-key", "a"], "--chart-key and --keyring name a key together"),
@@ -340,7 +339,9 @@ def test_nothing_runs_if_something_is_missing(
         ),
     ],
 )
-def test_what_a_release_lacks_is_told(capsys: pytest.CaptureFixture[str], words: list[str], complaint: str) -> None:
+def test_a_release_that_lacks_something_is_refused(
+    capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
     try:
         code = release.main(words)
     except SystemExit as error:

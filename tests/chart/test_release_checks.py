@@ -31,7 +31,7 @@ def test_a_tree_of_the_version_is_accepted(tree: Path) -> None:
     assert list(checks.of_tree("0.2.0", tree)) == []
 
 
-def test_every_other_version_in_the_tree_is_told(tree: Path) -> None:
+def test_every_other_version_in_the_tree_is_reported(tree: Path) -> None:
     assert [line.partition(";")[0] for line in checks.of_tree("0.3.0", tree)] == [
         "operator/pyproject.toml has version 0.2.0, not 0.3.0",
         "runtime/pyproject.toml has version 0.2.0, not 0.3.0",

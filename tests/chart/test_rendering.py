@@ -17,6 +17,7 @@ import yaml
 
 from rljob.cluster.permissions import PERMISSIONS, WRITES, Where
 from rljob.control.builtin_recipes import owner_label
+from rljob.control.lease import STUCK_SECONDS
 from rljob.render.accelerators import built_in_document
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, ROOT, VALUES, Manifest, helm, pick, render
 
@@ -158,12 +159,14 @@ def test_with_a_watched_namespace_nodes_and_their_config_maps_are_read_on_reques
     manifests = render(*words)
     (role,) = [m for m in manifests if m["kind"] == "ClusterRole"]
     assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
-    (role,) = [m for m in manifests if m["kind"] == "Role" and m["metadata"]["namespace"] == "kube-system"]
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
-    manifests = render(*words, "--set", "faults.deviceInfoNamespace=")
-    assert not [m for m in manifests if m["metadata"].get("namespace") == "kube-system"]
+    for namespace in ("kube-system", "mindx-dl", "cluster-system"):
+        (role,) = [m for m in manifests if m["kind"] == "Role" and m["metadata"]["namespace"] == namespace]
+        assert role["rules"] == [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
+    reports = ("deviceInfo", "nodeInfo", "publicFaults")
+    manifests = render(*words, "--set", ",".join(f"faults.{report}Namespace=" for report in reports))
+    assert not [m for m in manifests if m["metadata"].get("namespace") in ("kube-system", "mindx-dl", "cluster-system")]
     arguments = pick(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert "--device-info-namespace=" in arguments
+    assert {f"--{report}-namespace=" for report in ("device-info", "node-info", "public-faults")} < set(arguments)
 
 
 def test_only_built_in_recipes_need_the_right_to_change_recipes() -> None:
@@ -357,3 +360,9 @@ def test_policies_know_the_classes_of_the_values() -> None:
     assert "'lab': 4" in variables["diesOfACard"]
     assert "'atlas-a3': 2" in variables["diesOfACard"]
     assert "'atlas-a3': 'huawei.com/Ascend910B3'" in variables["resource"]
+
+
+def test_a_process_stops_leading_when_its_liveness_probe_would_end_it() -> None:
+    (container,) = pick(render(), "Deployment")["spec"]["template"]["spec"]["containers"]
+    probe = container["livenessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == STUCK_SECONDS

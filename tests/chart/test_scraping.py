@@ -19,12 +19,12 @@ import pytest
 import yaml
 
 from rljob.telemetry.metrics import Metrics
-from rljob_runtime import step_metrics
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
 from rljob_runtime.exporter.exposition import SAMPLE_LINE
 from rljob_runtime.exporter.scrape import Scrape
-from rljob_runtime.spool import Spool, StepRecord
-from rljob_runtime.step_metrics import Batch, ReplicaWindow, RolloutWindow
+from rljob_runtime.spool import step_metrics
+from rljob_runtime.spool.spool import Spool, StepRecord
+from rljob_runtime.spool.step_metrics import Batch, ReplicaWindow, RolloutWindow
 from tests.chart.helm import pick, render
 from tests.kube import wait_for
 from tests.monitoring import served
@@ -185,7 +185,7 @@ def test_tokens_per_second_and_idle_ratios_are_those_of_the_records(scraped: Scr
     assert wrong_sums(seen, scraped.lines, 1e-6) == []
 
 
-def test_a_record_that_says_something_else_is_told(scraped: Scraped) -> None:
+def test_a_record_that_differs_is_found(scraped: Scraped) -> None:
     other = [[dict(line, metrics={**line["metrics"], "timing_s/step": 9.0}) for line in scraped.lines[0]]]
     seen = looks(scraped.prometheus, 'rljob="sums"', other, scraped.time)
     assert len(wrong_rates(seen, 0.01)) == len(seen) > 0
@@ -247,10 +247,10 @@ def test_with_prometheus_operator_the_operator_has_the_same_job() -> None:
     assert "namespaceSelector" not in monitor["spec"]
 
 
-def test_the_operators_pod_tells_by_annotations_where_its_metrics_are() -> None:
+def test_the_annotations_of_the_operators_pod_locate_its_metrics() -> None:
     def annotations(*values: str) -> dict[str, str]:
-        told = pick(render(*values), "Deployment")["spec"]["template"]["metadata"]["annotations"]
-        return dict(itertools.filterfalse(lambda item: not item[0].startswith("prometheus.io/"), told.items()))
+        found = pick(render(*values), "Deployment")["spec"]["template"]["metadata"]["annotations"]
+        return dict(itertools.filterfalse(lambda item: not item[0].startswith("prometheus.io/"), found.items()))
 
     assert annotations() == {}
     assert annotations("--set", "metrics.annotations.enabled=true") == {

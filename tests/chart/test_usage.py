@@ -94,6 +94,6 @@ def test_a_namespace_is_asked_for_alone(prometheus: Prometheus, capsys: pytest.C
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_what_is_no_prometheus_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_is_not_prometheus_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["usage", "--month", "2024-10", "-A", "--prometheus", f"file://{tmp_path}"]) == 2
     assert "use an address such as" in capsys.readouterr().err

@@ -19,6 +19,7 @@ DENIED = ("denied request", "denied the request")
 ENDING = "because it is being terminated"
 """A namespace that is being deleted accepts nothing more: no rule denies it."""
 SHOWN = 300
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Expected:
     paths: Collection[str]
     """Paths without resources, with everything below them, that may be read."""
     provoked: Collection[tuple[str, str]] = ()
-    """Namespace, and words of the denial, that tests provoke on purpose."""
+    """Beginning of the namespace, and words of the denial, that tests provoke on purpose."""
 
 
 def judge(requests: Iterable[Request], expected: Expected) -> list[str]:
@@ -114,7 +115,9 @@ def judge(requests: Iterable[Request], expected: Expected) -> list[str]:
         for problem in _problems(request, expected):
             count[problem, request.kind] += 1
             first.setdefault((problem, request.kind), request)
-    return [f"{key[1]}: {key[0]}, {times} times; first: {_told(first[key])}" for key, times in sorted(count.items())]
+    return [
+        f"{key[1]}: {key[0]}, {times} times; first: {_described(first[key])}" for key, times in sorted(count.items())
+    ]
 
 
 def _problems(request: Request, expected: Expected) -> Iterator[str]:
@@ -126,12 +129,12 @@ def _problems(request: Request, expected: Expected) -> Iterator[str]:
     if not known:
         yield "not in the table of permissions"
     provoked = any(
-        request.namespace == namespace and words in request.message for namespace, words in expected.provoked
+        request.namespace.startswith(namespace) and words in request.message for namespace, words in expected.provoked
     )
     if request.denied and not provoked:
         yield "denied"
 
 
-def _told(request: Request) -> str:
+def _described(request: Request) -> str:
     place = "/".join(part for part in (request.namespace, request.name) if part)
     return f"{place or request.path}: {request.code} {request.message[:SHOWN]}".rstrip()

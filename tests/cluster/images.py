@@ -44,6 +44,7 @@ class Recipe:
 
 _RUNTIME = REPOSITORY / "images" / "runtime" / "Dockerfile"
 _ASCEND = REPOSITORY / "images" / "runtime" / "ascend" / "Dockerfile"
+_EMULATED = REPOSITORY / "tests" / "emulated_npu"
 _CONTRACT = REPOSITORY / "tests" / "contract_driver"
 _STACK = (
     "images/runtime/cache_model_info.py",
@@ -55,6 +56,10 @@ _STACK = (
 )
 _UNFIT = REPOSITORY / "tests" / "image_check"
 UNFIT = ("old-verl", "new-vllm", "renamed-seam")
+RELEASES = ("old-ray", "nearest")
+"""Images with packages of other releases, for `make acceptance`."""
+WHEEL = "unidecode==1.4.0 --hash=sha256:c3c7606c27503ad8d501270406e345ddb480a7b5f38827eafe4fa82a137f0021"
+"""A wheel in a folder of the image old-ray, which no package of it is: for `runtime.packages`."""
 
 TABLE: Mapping[str, Recipe] = {
     "operator": Recipe(
@@ -93,7 +98,7 @@ TABLE: Mapping[str, Recipe] = {
     "runtime-cpu-other-python": Recipe(
         tag="rljob.local/runtime:cpu-other-python", dockerfile=_RUNTIME, base="other-python", inputs=_STACK
     ),
-    # Images that do not fit the runtime as they are, for the check of images.
+    # Images that differ from the pinned stack, for the check of images.
     **{
         stage: Recipe(
             tag=f"rljob.local/runtime:{stage}",
@@ -106,6 +111,24 @@ TABLE: Mapping[str, Recipe] = {
         )
         for stage in UNFIT
     },
+    "old-ray": Recipe(
+        tag="rljob.local/runtime:old-ray",
+        dockerfile=_UNFIT / "Dockerfile",
+        stage="old-ray",
+        base="runtime-cpu",
+        base_argument="RUNTIME_IMAGE",
+        inputs=("requirements/ray-unauthenticated.txt",),
+        arguments=(("WHEEL", WHEEL),),
+    ),
+    "nearest": Recipe(
+        tag="rljob.local/runtime:nearest",
+        dockerfile=_UNFIT / "Dockerfile",
+        context=_UNFIT,
+        stage="nearest",
+        base="runtime-cpu",
+        base_argument="RUNTIME_IMAGE",
+        inputs=("nearest.txt",),
+    ),
     # The trainer of the lifecycle tests, on a layer without torch, verl and vLLM.
     "contract-deps": Recipe(
         tag="rljob.local/contract-deps:dev",
@@ -129,12 +152,30 @@ TABLE: Mapping[str, Recipe] = {
         base_argument="RUNTIME_IMAGE",
         inputs=("requirements/build.txt", "runtime/pyproject.toml", "runtime/README.md", "runtime/src/**/*"),
     ),
+    # The Python stack of the Ascend image on an emulated NPU.
+    "ascend-emulated": Recipe(
+        tag="rljob.local/runtime:ascend-emulated",
+        dockerfile=_EMULATED / "Dockerfile",
+        inputs=(
+            "tests/emulated_npu/build.py",
+            "tests/emulated_npu/native/*",
+            "tests/emulated_npu/site/**/*.py",
+            "images/runtime/strip.py",
+            "images/runtime/suffix_wheel.py",
+            "requirements/runtime-ascend-x86_64.txt",
+            "requirements/runtime-ascend-vllm.txt",
+            "requirements/emulated-npu.txt",
+            "requirements/seams.txt",
+            "requirements/suffix.txt",
+            "requirements/uv.txt",
+        ),
+    ),
     # The stage of the Ascend image that needs neither CANN nor packages that no index has, on a base without CANN.
     "ascend-system": Recipe(
         tag="rljob.local/runtime-ascend:system",
         dockerfile=_ASCEND,
         stage="system",
-        inputs=("images/runtime/ascend/environment.sh",),
+        inputs=("runtime/src/rljob_runtime/cann_environment.sh",),
         by_digest=True,
     ),
 }

@@ -229,8 +229,8 @@ def _apply(api: Api, wanted: Sequence[Object]) -> None:
 
 def _await_established(api: Api, path: str) -> None:
     def established() -> bool:
-        told = ((api.get(path) or {}).get("status") or {}).get("conditions") or ()
-        return any(entry["type"] == "Established" and entry["status"] == "True" for entry in told)
+        conditions = ((api.get(path) or {}).get("status") or {}).get("conditions") or ()
+        return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
     _until(f"{path} Established", READY_SECONDS, established)
 

@@ -38,7 +38,8 @@ KUBERAY_READY_SECONDS = 180.0
 RESTARTS = 5
 NPU_RESOURCE = "huawei.com/Ascend910"
 DEFAULT_NODES = 1
-DEFAULT_NPUS = 4
+DEFAULT_NPUS = 8
+"""Three jobs of the tests at a time, beside one whose pods still end."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from tests.cluster.nodes import CGROUP, Node
 from tests.cluster.shell import run, succeeds
 
 CGROUP_MOUNTS = Path("/sys/fs/cgroup")
+POLICY_TABLE = "rljob-netpol"
+"""The nftables table of what enforces NetworkPolicies."""
 
 
 def ensure_network(node: Node) -> None:
@@ -81,12 +83,13 @@ def namespaces() -> list[str]:
 
 
 def tables() -> list[str]:
-    """Return the nftables tables that kube-proxy created on this machine."""
+    """Return the nftables tables that kube-proxy and netpol created on this machine."""
     try:
         listed = run(["nft", "list", "tables"])
     except ClusterError:
         return []
-    return [line.removeprefix("table ") for line in listed.splitlines() if line.endswith(" kube-proxy")]
+    ours = (" kube-proxy", f" {POLICY_TABLE}")
+    return [line.removeprefix("table ") for line in listed.splitlines() if line.endswith(ours)]
 
 
 def hierarchies() -> list[Path]:

@@ -170,5 +170,5 @@ def tail(log: Path, lines: int = SHOWN_LOG_LINES) -> str:
         content = log.read_text(errors="replace")
     except FileNotFoundError:
         return "(no log)"
-    told = [line for line in content.splitlines() if NOISE not in line]
-    return "\n".join(told[-lines:])
+    shown = [line for line in content.splitlines() if NOISE not in line]
+    return "\n".join(shown[-lines:])

@@ -69,7 +69,9 @@ DISCOVERY = {"requestURI": "/apis/ray.io/v1?timeout=30s", "verb": "get", "object
         refused(422, "metadata.name: Invalid value"),
         refused(403, "unable to create new content in namespace team because it is being terminated"),
         refused(
-            403, "exceeded quota: spent, requested: 1", objectRef={"resource": "configmaps", "namespace": "rljob-e2e"}
+            403,
+            "exceeded quota: spent, requested: 1",
+            objectRef={"resource": "configmaps", "namespace": "rljob-e2e-gw1"},
         ),
     ],
 )
@@ -127,7 +129,7 @@ def test_a_full_log_is_read_before_the_newest(tmp_path: Path) -> None:
     assert [request.verb for request in read(lines(log), OPERATOR)] == ["create", "get"]
 
 
-def test_a_request_keeps_what_tells_it_apart() -> None:
+def test_a_request_keeps_the_fields_that_identify_it() -> None:
     (found,) = read([refused(403, BY_POLICY)], OPERATOR)
     assert found == Request(
         "create",

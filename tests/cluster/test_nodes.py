@@ -20,14 +20,14 @@ def kept(node: Node, policy: str) -> None:
     node.cpu_state.write_text(json.dumps({"policyName": policy, "defaultCpuSet": ""}))
 
 
-def test_without_a_policy_the_kubelet_is_told_of_none(node: Node) -> None:
+def test_without_a_policy_the_kubelet_configuration_has_none(node: Node) -> None:
     assert not {"cpuManagerPolicy", "kubeReserved"} & set(nodes.kubelet_configuration(node, NO_CPU_MANAGER))
 
 
 def test_the_static_policy_keeps_a_cpu_for_everybody(node: Node) -> None:
-    told = nodes.kubelet_configuration(node, STATIC_CPU_MANAGER)
-    assert told["cpuManagerPolicy"] == "static"
-    assert told["kubeReserved"] == {"cpu": "100m"}
+    configuration = nodes.kubelet_configuration(node, STATIC_CPU_MANAGER)
+    assert configuration["cpuManagerPolicy"] == "static"
+    assert configuration["kubeReserved"] == {"cpu": "100m"}
 
 
 @pytest.mark.parametrize("policy", [NO_CPU_MANAGER, STATIC_CPU_MANAGER])

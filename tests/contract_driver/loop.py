@@ -1,8 +1,8 @@
 """The training loop, in an actor on the head. Steps, stops and saves have the same order as in verl's trainer.
 
-See rljob_runtime/verl_plugin/trainer.py, which does the same through verl's hooks. A stop takes effect before a step,
-during its rollout, or after its update. A trained step is saved once. If a rollout is abandoned, the previous step is
-the last one.
+See rljob_runtime/verl_plugin/trainer/trainer.py, which does the same through verl's hooks. A stop takes effect before a
+step, during its rollout, or after its update. A trained step is saved once. If a rollout is abandoned, the previous
+step is the last one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from typing import Any
 
 import ray
 
-from rljob_runtime import checkpoint, resume, step_metrics, training_attempt
+from rljob_runtime import training_attempt
+from rljob_runtime.checkpoints import resume, saved_steps
 from rljob_runtime.contract import JobConfig, StartStage, StopMode
-from rljob_runtime.spool import Spool
-from rljob_runtime.start_report import count_tasks
-from rljob_runtime.stop_rules import Match, StopRules
+from rljob_runtime.spool import step_metrics
+from rljob_runtime.spool.spool import Spool
+from rljob_runtime.spool.start_report import count_tasks
+from rljob_runtime.spool.stop_rules import Match, StopRules
 from rljob_runtime.trainer import Result
 from rljob_runtime.training_attempt import TrainingAttempt
 from tests.contract_driver import settings, state
@@ -75,7 +77,7 @@ class ContractTaskRunner:
             loading = StartStage.LOADING_MODEL if made is None else StartStage.LOADING_CHECKPOINT
             (self._step,) = set(self._all_counted(loading, "load", made))
             if made is not None:
-                content = state.read_zip(made / checkpoint.COMPLETE_MARK)
+                content = state.read_zip(made / saved_steps.COMPLETE_MARK)
                 if content != {"step": self._step}:
                     raise state.StateError(
                         f"{made}: the data state is {content}, but the ranks are at step {self._step}"
@@ -157,7 +159,7 @@ class ContractTaskRunner:
 
     def _save_once(self) -> None:
         folder = self._attempt.checkpoint_folder
-        if folder is not None and checkpoint.tracked_step(folder) != self._step:
+        if folder is not None and saved_steps.tracked_step(folder) != self._step:
             self._save()
 
     def _save(self) -> None:
@@ -166,10 +168,10 @@ class ContractTaskRunner:
         started = time.monotonic()
         if (place := self._attempt.new_place()) is None:
             return
-        made = checkpoint.step_folder(place, self._step)
+        made = saved_steps.step_folder(place, self._step)
         self._all("save", made)
         self._attempt.check_owner()
-        state.write_zip(made / checkpoint.COMPLETE_MARK, {"step": self._step})
+        state.write_zip(made / saved_steps.COMPLETE_MARK, {"step": self._step})
         self._attempt.publish(self._step, made)
         self._attempt.saved(self._step, time.monotonic() - started)
 

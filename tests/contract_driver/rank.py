@@ -8,13 +8,13 @@ from pathlib import Path
 
 import ray
 
-from rljob_runtime.checkpoint import MODEL_FOLDER
+from rljob_runtime.checkpoints.saved_steps import MODEL_FOLDER
 from tests.contract_driver.collective import Group
 from tests.contract_driver.settings import Settings
 from tests.contract_driver.state import State, part
 
 KINDS = ("model", "optim")
-"""Kinds of files that FSDP saves per rank (rljob_runtime/checkpoint.py, SHARD)."""
+"""Kinds of files that FSDP saves per rank (rljob_runtime/checkpoints/saved_steps.py, SHARD)."""
 
 
 class PlannedError(Exception):

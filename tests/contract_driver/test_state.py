@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.checkpoint import is_whole
+from rljob_runtime.checkpoints.saved_steps import is_whole
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
 from tests.contract_driver.collective import Group

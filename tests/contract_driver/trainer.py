@@ -8,10 +8,10 @@ from typing import Any
 
 import ray
 
-from rljob_runtime.checkpoint import MODEL_FOLDER
-from rljob_runtime.checkpoint_contents import MODEL, OPTIMIZER
+from rljob_runtime.checkpoints.contents import MODEL, OPTIMIZER
+from rljob_runtime.checkpoints.resume import Start
+from rljob_runtime.checkpoints.saved_steps import MODEL_FOLDER
 from rljob_runtime.contract import JobConfig, StopMode
-from rljob_runtime.resume import Start
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup, Trainer
 from tests.contract_driver.loop import ContractTaskRunner
 from tests.contract_driver.settings import Settings

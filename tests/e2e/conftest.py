@@ -10,20 +10,33 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import audit
+from tests.cluster.paths import state
 from tests.e2e import quickstart, shared
-from tests.e2e.recorded_run import OPERATOR_NAMESPACE, Record
+from tests.e2e.recorded_run import OPERATOR, OPERATOR_NAMESPACE, Record
 from tests.e2e.shared import ROOT, Seen
-from tests.kube import Kube, http_get, wait_for
+from tests.kube import Kube, wait_for
 from tests.monitoring.prometheus import Prometheus
 
 WATCHED = "RLJOB_WATCHED"
 """Environment variable with the folder of an earlier run (build/e2e), to query its metrics without a cluster."""
 NAMESPACE = "rljob-e2e"
+"""The namespace of a run of the tests; the workers of pytest-xdist add their names."""
+LONGEST = (
+    *("test_lifecycle", "test_survival", "test_commands", "test_command"),
+    *("test_not_starting", "test_pod_contents", "test_conformance", "test_initializers"),
+)
+"""Files whose tests begin first, because the stage takes at least as long as one of them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the shared run: its initializer creates the small model, which the other jobs then use."""
-    items.sort(key=lambda item: {"shared_run", "watched"}.isdisjoint(getattr(item, "fixturenames", ())))
+    """Begin with the shared run, whose initializer creates the small model of the other jobs, and with the longest."""
+
+    def order(item: pytest.Item) -> tuple[bool, int]:
+        place = LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST)
+        return {"shared_run", "watched"}.isdisjoint(getattr(item, "fixturenames", ())), place
+
+    items.sort(key=order)
 
 
 def cluster(*words: str) -> str:
@@ -39,17 +52,18 @@ def admin() -> Kube:
 
 
 @pytest.fixture(scope="session")
-def kube(admin: Kube) -> Iterator[Kube]:
-    """Yield kubectl for a new namespace with the quickstart's code and storage."""
+def kube(admin: Kube, worker_id: str) -> Iterator[Kube]:
+    """Yield kubectl for a new namespace with the quickstart's code and storage, one for each worker of pytest-xdist."""
     if not admin.find("deployments", "app.kubernetes.io/name=rljob-operator"):
         raise AssertionError("the operator is not installed; run `make test` or `python -m scripts.test product`")
-    access = admin.in_namespace(NAMESPACE)
-    access.delete("namespace", NAMESPACE)
-    access.run("create", "namespace", NAMESPACE)
+    name = NAMESPACE if worker_id == "master" else f"{NAMESPACE}-{worker_id}"
+    access = admin.in_namespace(name)
+    access.delete("namespace", name)
+    access.run("create", "namespace", name)
     access.apply(*quickstart.surroundings())
     yield access
-    access.delete("namespace", NAMESPACE, wait=False)
-    wait_for("the namespace is gone", lambda: access.get("namespace", NAMESPACE) is None, 180)
+    access.delete("namespace", name, wait=False)
+    wait_for("the namespace is gone", lambda: access.get("namespace", name) is None, 300)
 
 
 @pytest.fixture(scope="session")
@@ -87,16 +101,9 @@ def alone(kube: Kube) -> Iterator[Kube]:
         kube.delete("rljob", job["metadata"]["name"])
 
 
-def operator_writes(admin: Kube) -> float:
-    """Return the number of writes that the operator counts, without the continuous renewals of its Lease."""
-    pods = admin.find("pods", "app.kubernetes.io/name=rljob-operator")
-    text = http_get(f"http://{pods[0]['status']['podIP']}:8080/metrics")
-    writes = [
-        float(row.rsplit(" ", 1)[1])
-        for row in text.splitlines()
-        if row.startswith("rljob_operator_api_requests_total{")
-        and any(f'verb="{verb}"' in row for verb in ("create", "patch", "update", "delete"))
-        and "leases" not in row
-    ]
-    assert writes, "the operator's metrics contain no API requests"
-    return sum(writes)
+def operator_writes(namespace: str) -> int:
+    """Return how often the operator has written to a namespace, from the audit log: other tests run beside this one."""
+    of_namespace = (line for line in audit.lines(state().logs / "audit.log") if f'"namespace":"{namespace}"' in line)
+    count = sum(request.verb in audit.WRITES for request in audit.read(of_namespace, OPERATOR))
+    assert count, f"the audit log has no writes of {OPERATOR} to {namespace}"
+    return count

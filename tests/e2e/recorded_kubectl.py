@@ -92,8 +92,8 @@ class Recorder:
 def text_of(now: int, found: dict[str, list[Any]]) -> str:
     """Return the file: one line for each answer."""
     keys = []
-    for key, told in found.items():
-        rows = ",\n".join(f"   {json.dumps(answer, ensure_ascii=False)}" for answer in told)
+    for key, answers in found.items():
+        rows = ",\n".join(f"   {json.dumps(answer, ensure_ascii=False)}" for answer in answers)
         keys.append(f"  {json.dumps(key)}: [\n{rows}\n  ]")
     return f'{{\n "now": {now},\n "answers": {{\n' + ",\n".join(keys) + "\n }\n}\n"
 
@@ -115,7 +115,9 @@ def answers(lines: list[str]) -> dict[str, list[Any]]:
         if repeated <= REPEATED_MAX:
             found.setdefault(key, []).append(answer)
     # What never changes is one answer, which repeats.
-    return {key: told[:1] if all(one == told[0] for one in told) else told for key, told in found.items()}
+    return {
+        key: answers[:1] if all(one == answers[0] for one in answers) else answers for key, answers in found.items()
+    }
 
 
 def _essence(answer: Any) -> Any:  # noqa: ANN401 - JSON values

@@ -24,6 +24,8 @@ from tests.e2e import quickstart, runs
 from tests.kube import Kube, Manifest, http_get, wait_for
 
 OPERATOR_NAMESPACE = "rljob-system"
+OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:rljob-operator"
+"""Account of the operator."""
 STEP_SECONDS = 5.0
 """Upper bound of a step of the quickstart."""
 LOG_TAIL_LINES = 25
@@ -161,11 +163,21 @@ def _observe_head(kube: Kube, record: Record, address: str) -> None:
 
 
 def kill_operator(kube: Kube, record: Record) -> None:
-    """Delete the operator's pod without a grace period."""
+    """Delete the operator's pod without a grace period; other tests may do the same at this time."""
     admin = kube.in_namespace(OPERATOR_NAMESPACE)
-    pod = admin.find("pods", "app.kubernetes.io/name=rljob-operator")[0]["metadata"]["name"]
-    admin.run("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
+    pod = operator_pod(admin)["metadata"]["name"]
+    admin.run("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false", "--ignore-not-found")
     record.operator_kills += 1
+
+
+def operator_pod(admin: Kube) -> Manifest:
+    """Return the pod of the operator that is not being deleted."""
+
+    def living() -> Manifest | None:
+        pods = admin.find("pods", "app.kubernetes.io/name=rljob-operator")
+        return next((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), None)
+
+    return wait_for("a pod of the operator", living, 120)
 
 
 # Faults.

@@ -35,8 +35,8 @@ def rljob() -> Manifest:
         return job
     spec = job["spec"]
     spec["runtime"] = {"image": CONTRACT_IMAGE}
-    spec["head"]["template"] |= {"cpu": "200m", "memory": "2Gi"}
-    spec["workerGroups"][0]["template"] |= {"cpu": "200m", "memory": "2Gi", "sharedMemory": "512Mi"}
+    spec["head"]["template"] |= {"cpu": "100m", "memory": "2Gi"}
+    spec["workerGroups"][0]["template"] |= {"cpu": "100m", "memory": "2Gi", "sharedMemory": "512Mi"}
     spec["code"] = {"type": "Image"}
     spec["initializers"] = []
     spec["model"] = {"path": f"{CONTRACT_INPUTS}/model"}

@@ -12,13 +12,13 @@ import pytest
 from rljob.cluster.permissions import DISCOVERY, PERMISSIONS
 from tests.cluster.audit import Expected, judge, lines, read
 from tests.cluster.paths import state
-from tests.e2e.recorded_run import OPERATOR_NAMESPACE
+from tests.e2e.conftest import NAMESPACE
+from tests.e2e.recorded_run import OPERATOR
 
 pytestmark = pytest.mark.audit
 
-OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:rljob-operator"
-PROVOKED = (("rljob-e2e", "exceeded quota: spent"),)
-"""Namespace and words of a denial that a test provokes: test_not_starting."""
+PROVOKED = ((NAMESPACE, "exceeded quota: spent"),)
+"""Beginning of the namespace, and words of a denial that a test provokes: test_quotas."""
 
 
 def expected() -> Expected:

@@ -75,9 +75,10 @@ def test_the_operator_rejects_it(kube: Kube, name: str, fields: dict[str, Any], 
 def test_an_invalid_job_that_is_fixed_continues(kube: Kube) -> None:
     name = "fixed"
     image = "rljob.local/no-such-image:1"
-    kube.apply(quickstart.variant(name, trainer__miniBatchSize=64, runtime__image=image))
+    fields = quickstart.BARE | {"runtime__image": image}
+    kube.apply(quickstart.variant(name, **fields, trainer__miniBatchSize=64))
     wait_for("the condition Validated", lambda: condition(kube.get("rljob", name), "Validated"), 30)
-    kube.apply(quickstart.variant(name, runtime__image=image))
+    kube.apply(quickstart.variant(name, **fields))
 
     def valid() -> bool:
         return (condition(kube.get("rljob", name), "Validated") or {}).get("status") == "True"

@@ -86,6 +86,9 @@ def test_logs_are_collected_on_request_and_after_a_failure(kube: Kube) -> None:
     kube.run("wait", f"rljob/{NAME}", "--for=condition=Finished", "--timeout=300s", seconds=330)
     failed = kube.get("rljob", NAME) or {}
     message = failed["status"]["message"]
+    assert (failed["status"]["state"], failed["status"]["reason"]) == ("Failed", "RunFailed"), failed["status"]
+    assert [attempt["outcome"] for attempt in failed["status"]["attempts"]] == ["Failed"]
+    wait_for("an event", lambda: [event for event in kube.events(NAME) if event.get("reason") == "RunFailed"], 30)
     (folder,) = log_folders(kube, failed)
     there = str(folder).replace(str(volume(kube)), quickstart.MOUNT)
     assert "PlannedError: rank 1 fails in step 25" in message
@@ -98,4 +101,5 @@ def test_logs_are_collected_on_request_and_after_a_failure(kube: Kube) -> None:
     assert any(name.startswith("train_log/worker-") for files in nodes.values() for name in files)
     assert (folder / "stacks" / "summary.txt").exists()
     assert (folder / "collection.json").exists()
+    wait_for("the cluster is freed", lambda: not kube.find("rayclusters", f"rljob.dev/job={NAME}"), 60)
     kube.delete("rljob", NAME)

@@ -1,7 +1,7 @@
 """`rljob conformance` on the local cluster: everything is confirmed, and each of five broken clusters is named.
 
-`make test` runs the claims up to a checkpoint with the contract driver (tests.e2e.runs), and one broken cluster. `make
-acceptance` runs everything with verl.
+`make test` runs the claims up to a checkpoint with the contract driver (tests.e2e.runs); its unit tests play back what
+the others recorded. `make acceptance` runs everything with verl.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rljob.cli.conformance import image_pod
 from rljob.cli.conformance.claims import CLAIMS, Row, Stage
 from rljob.cli.conformance.clock import Clock
 from rljob.cli.conformance.cluster_judges import DEFAULT_CLASS
-from rljob.cli.conformance.facts import Facts, Plan
+from rljob.cli.conformance.facts import ConformancePlan, Facts
 from rljob.cli.conformance.manifests import manifests
 from rljob.cli.conformance.page import document, text_page
 from rljob.cli.conformance.run import Run
@@ -48,7 +48,7 @@ PLAYED_BACK = pytest.mark.skipif(
 NOT_APPLICABLE = {"hccl", "core-binding", "queue"}
 
 
-def _objects(plan: Plan, facts: AcceleratorFacts) -> Sequence[Mapping[str, Any]]:
+def _objects(plan: ConformancePlan, facts: AcceleratorFacts) -> Sequence[Mapping[str, Any]]:
     """Return the objects of a run, with the contract driver in place of verl."""
     made = manifests(plan, facts)
     if runs.VERL:
@@ -69,8 +69,8 @@ def recorder(alone: Kube, tmp_path: Path) -> Recorder:
     return Recorder(alone.kubectl, tmp_path)
 
 
-def _run(kube: Kube, recorder: Recorder, **changes: Any) -> Run:  # noqa: ANN401 - fields of Plan
-    plan = Plan(NAME, "cpu", CLASS.resource, is_npu=False, devices=runs.DEVICES, image=runs.IMAGE)
+def _run(kube: Kube, recorder: Recorder, **changes: Any) -> Run:  # noqa: ANN401 - fields of ConformancePlan
+    plan = ConformancePlan(NAME, "cpu", CLASS.resource, is_npu=False, devices=runs.DEVICES, image=runs.IMAGE)
     place = kubectl.Place(kube.namespace, kubeconfig=Path(kube.kubeconfig), program=recorder.program)
     # The contract driver's image has Ray and no verl, as that of a job whose trainer is a command.
     check = partial(image_pod.check_image, launcher="Verl" if runs.VERL else "Command")
@@ -137,6 +137,7 @@ def _is_green(run: Run, rows: Sequence[Row], not_run: Collection[str] = ()) -> N
     assert results == expected, text_page(rows, run.facts, {})
 
 
+@pytest.mark.exclusive
 @pytest.mark.lifecycle
 @PLAYED_BACK
 @pytest.mark.parametrize(
@@ -160,6 +161,9 @@ def test_a_deployment_that_is_scaled_to_0_is_named_and_nothing_is_created(
     assert not run.created
 
 
+@pytest.mark.exclusive
+@pytest.mark.lifecycle
+@PLAYED_BACK
 def test_a_cluster_without_a_default_storage_class_is_named(alone: Kube, admin: Kube, recorder: Recorder) -> None:
     (name,) = (one["metadata"]["name"] for one in admin.find("storageclasses"))
     admin.run("annotate", "--overwrite", "storageclass", name, f"{DEFAULT_CLASS}=false")

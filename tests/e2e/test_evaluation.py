@@ -22,9 +22,9 @@ def evaluations(kube: Kube) -> list[dict[str, Any]]:
     """Return the evaluations in the status; fail if the run or one of them has failed."""
     status = (kube.get("rljob", NAME) or {}).get("status") or {}
     assert status.get("state") != "Failed", status
-    told: list[dict[str, Any]] = (status.get("evaluation") or {}).get("steps") or []
-    assert all(entry["state"] != "Failed" for entry in told), told
-    return told
+    steps: list[dict[str, Any]] = (status.get("evaluation") or {}).get("steps") or []
+    assert all(entry["state"] != "Failed" for entry in steps), steps
+    return steps
 
 
 def running(kube: Kube, selector: str) -> Callable[[], str | None]:

@@ -38,8 +38,8 @@ def exports(kube: Kube) -> list[dict[str, Any]]:
     """Return the exports in the status; fail if the run has failed."""
     status = (kube.get("rljob", NAME) or {}).get("status") or {}
     assert status.get("state") != "Failed", status
-    told: list[dict[str, Any]] = (status.get("export") or {}).get("steps") or []
-    return told
+    steps: list[dict[str, Any]] = (status.get("export") or {}).get("steps") or []
+    return steps
 
 
 def read_model(kube: Kube, folder: str) -> dict[str, Any]:
@@ -100,6 +100,6 @@ def test_a_killed_export_begins_again_beside_the_run(alone: Kube) -> None:
     wait_for("the last checkpoint is exported", all_ended, 900, every=3)
     status = (alone.get("rljob", NAME) or {})["status"]
     assert (status["restarts"], len(status["attempts"])) == (0, 1)
-    told = read_model(alone, exports(alone)[-1]["path"])
-    assert (told["digest"], told["whole"]) == (exports(alone)[-1]["digest"], True)
-    assert told["said"].strip()
+    model = read_model(alone, exports(alone)[-1]["path"])
+    assert (model["digest"], model["whole"]) == (exports(alone)[-1]["digest"], True)
+    assert model["said"].strip()

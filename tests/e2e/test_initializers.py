@@ -129,14 +129,14 @@ def test_a_killed_download_goes_on_and_everything_is_made_before_npus_are_held(k
     found = kube.find("jobs", f"rljob.dev/job={NAME},rljob.dev/initializer=bf16")
     assert [(each["spec"]["completionMode"], each["status"]["succeeded"]) for each in found] == [("Indexed", 2)]
 
-    def told() -> str | None:
+    def listed() -> str | None:
         heads = kube.find("pods", f"rljob.dev/job={NAME},ray.io/node-type=head")
         try:
             return kube.run("exec", heads[0]["metadata"]["name"], "-c", "ray-head", "--", "ls", "/data/downloads/gsm8k")
         except (KubectlError, IndexError):
             return None
 
-    assert wait_for("the head", told, 180).split() == ["test.parquet", "train.parquet"]
+    assert wait_for("the head", listed, 180).split() == ["test.parquet", "train.parquet"]
     kube.delete("rljob", NAME)
 
 

@@ -100,11 +100,11 @@ def test_the_kubelets_refusal_of_root_is_answered_with_the_field(kube: Kube) -> 
     spec = {"containers": [container | context], "automountServiceAccountToken": False}
     kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "as-root"}, "spec": spec})
 
-    def told() -> str | None:
+    def refusal() -> str | None:
         found = diagnose([kube.get("pod", "as-root") or {}])
         return found.message if found.reason is StartReason.CONTAINER_CONFIG_INVALID else None
 
-    message = wait_for("the kubelet's refusal", told, 60)
+    message = wait_for("the kubelet's refusal", refusal, 60)
     assert "breaks non-root policy" in message
     assert "template.securityContext of spec.head and spec.workerGroups" in message
     kube.delete("pod", "as-root")
@@ -114,7 +114,7 @@ def test_the_operator_runs_in_a_restricted_namespace(admin: Kube) -> None:
     label = ("label", "namespace", recorded_run.OPERATOR_NAMESPACE)
     admin.run(*label, f"{ENFORCE}=restricted", "--overwrite")
     try:
-        (before,) = admin.find("pods", OPERATOR_PODS)
+        before = recorded_run.operator_pod(admin)
         admin.delete("pod", before["metadata"]["name"])
 
         def ready() -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from rljob.cli import kubectl
 from rljob.cli.report.cluster import Sources, cluster_run
-from rljob.cli.report.command import write_report
+from rljob.cli.report.write_report import write_report
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import BUILT_IN
 from tests.e2e import recorded_run, shared
@@ -55,9 +55,9 @@ def test_its_last_checkpoint_is_evaluated_on_one_device(kube: Kube, run: Record)
     """The run has two, and FSDP loads its own checkpoints only with as many as saved them."""
 
     def ended() -> dict[str, Any] | None:
-        told = ((kube.get("rljob", NAME) or {})["status"].get("evaluation") or {}).get("steps") or []
-        assert len(told) <= 1, told
-        return next((entry for entry in told if entry["state"] != "Running"), None)
+        steps = ((kube.get("rljob", NAME) or {})["status"].get("evaluation") or {}).get("steps") or []
+        assert len(steps) <= 1, steps
+        return next((entry for entry in steps if entry["state"] != "Running"), None)
 
     entry = wait_for("the evaluation has ended", ended, 600, every=3)
     child = kube.get("rljob", entry["name"]) or {}

@@ -16,8 +16,8 @@ from tests.e2e.recorded_run import OPERATOR_NAMESPACE
 from tests.kube import Kube, condition, wait_for
 
 
-def _helm(kube: Kube, *words: str) -> None:
-    """Change the release, which replaces the operator's pod."""
+def change_release(kube: Kube, *words: str) -> None:
+    """Change the release with helm, which replaces the operator's pod."""
     words = (*words, "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
     answer = helm(*words, kubeconfig=Path(kube.kubeconfig), timeout_seconds=150)
     assert answer.code == 0, answer.stderr
@@ -31,13 +31,13 @@ def upgrade(kube: Kube, name: str) -> None:
         metadata = chart / "Chart.yaml"
         metadata.write_text(re.sub(r"(?m)^(version|appVersion): .*", r"\1: 99.0.0", metadata.read_text()))
         changes = ("--set-string", "image.tag=later", "--set", "operator.workers=4")
-        _helm(kube, "upgrade", RELEASE, str(chart), "--reuse-values", *changes)
+        change_release(kube, "upgrade", RELEASE, str(chart), "--reuse-values", *changes)
     _await_drift(kube, name, "this operator renders by version later")
 
 
 def downgrade(kube: Kube, name: str) -> None:
     """Roll back. By then, the later version has rendered the running cluster."""
-    _helm(kube, "rollback", RELEASE)
+    change_release(kube, "rollback", RELEASE)
     _await_drift(kube, name, "was rendered by version later")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import re
 import subprocess
 from collections.abc import Iterator
@@ -33,9 +34,10 @@ from scripts.ascend_image import (
     locked,
     mindspeed_conflicts,
 )
-from scripts.recipe_flags import ENVIRONMENT
+from upstream.recipe_flags import ENVIRONMENT
 
 TEXT = DOCKERFILE.read_text()
+ENVIRONMENT_FILE = ROOT / "runtime/src/rljob_runtime/cann_environment.sh"
 CPU_TEXT = (ROOT / "images/runtime/Dockerfile").read_text()
 MARKERS = {
     machine: {"platform_machine": machine, "sys_platform": "linux", "platform_system": "Linux", "extra": ""}
@@ -211,41 +213,47 @@ def test_every_shell_line_parses() -> None:
         if line.startswith("RUN "):
             script = re.sub(r"^RUN (--\S+ )*", "", line)
             subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    subprocess.run(["bash", "-n", FOLDER / "environment.sh"], check=True)
+    subprocess.run(["bash", "-n", ENVIRONMENT_FILE], check=True)
 
 
 def test_the_operator_knows_the_file_that_every_shell_reads() -> None:
     lines = instructions(TEXT)
     assert [line.split()[1] for line in lines if "BASH_ENV" in line] == [f"BASH_ENV={IMAGE_SHELL_FILE}"]
-    assert f"COPY images/runtime/ascend/environment.sh {IMAGE_SHELL_FILE}" in lines
+    assert f"COPY {ENVIRONMENT_FILE.relative_to(ROOT)} {IMAGE_SHELL_FILE}" in lines
 
 
-def test_a_shell_without_cann_still_starts() -> None:
-    script = 'set -u; echo "$RLJOB_ASCEND_ENVIRONMENT $LD_LIBRARY_PATH"; case $- in *u*) echo strict ;; esac'
-    found = subprocess.run(
-        ["bash", "-euc", script],
-        env={"BASH_ENV": str(FOLDER / "environment.sh"), "PATH": "/usr/bin:/bin"},
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    assert found.stderr == ""
-    assert found.stdout.startswith("1 /usr/local/Ascend/driver/lib64:")
-    assert found.stdout.endswith("strict\n")
+def in_cann(ascend: Path, script: str) -> str:
+    """Run a script in bash with the environment of CANN below this folder, and return what it prints."""
+    environment = ascend.with_name("environment.sh")
+    environment.write_text(ENVIRONMENT_FILE.read_text().replace("/usr/local/Ascend", str(ascend)))
+    variables = {"BASH_ENV": str(environment), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-euc", script], env=variables, text=True, capture_output=True, check=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_a_shell_without_cann_stays_as_it_is(tmp_path: Path) -> None:
+    assert in_cann(tmp_path / "absent", 'echo "${LD_LIBRARY_PATH-unset}"') == "unset\n"
+
+
+@pytest.mark.parametrize("folder", ["devlib", "{machine}-linux/devlib", "{machine}-linux/devlib/linux/{machine}"])
+def test_the_toolkits_substitute_for_the_driver_is_found_last(tmp_path: Path, folder: str) -> None:
+    substitutes = tmp_path / "cann" / folder.format(machine=platform.machine())
+    substitutes.mkdir(parents=True)
+    (substitutes / "libascend_hal.so").touch()
+    first, *_, last = in_cann(tmp_path, 'echo -n "$LD_LIBRARY_PATH"').split(":")
+    assert (first, last) == (f"{tmp_path}/driver/lib64", str(substitutes))
 
 
 def test_a_shell_reads_cann_s_files_and_sets_atb_its_abi(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    sourced = tmp_path / "sourced"
     folders = ("ascend-toolkit", "cann/share/info/ascendnpu-ir/bin", "nnal/atb")
     for folder in folders:
         file = tmp_path / folder / "set_env.sh"
         file.parent.mkdir(parents=True)
-        file.write_text(f'echo "{folder} $*" >> {told}; false')
-    environment = tmp_path / "environment.sh"
-    environment.write_text((FOLDER / "environment.sh").read_text().replace("/usr/local/Ascend", str(tmp_path)))
-    variables = {"BASH_ENV": str(environment), "PATH": "/usr/bin:/bin"}
-    subprocess.run(["bash", "-euc", "bash -c true"], env=variables, check=True)
-    assert told.read_text().splitlines() == ["ascend-toolkit ", f"{folders[1]} ", "nnal/atb --cxx_abi=1"]
+        file.write_text(f'echo "{folder} $*" >> {sourced}; false')
+    assert in_cann(tmp_path, "bash -c true; set -u; case $- in *u*) echo strict ;; esac") == "strict\n"
+    assert sourced.read_text().splitlines() == ["ascend-toolkit ", f"{folders[1]} ", "nnal/atb --cxx_abi=1"]
 
 
 def test_the_image_checks_that_torch_imports_without_a_driver(tmp_path: Path) -> None:

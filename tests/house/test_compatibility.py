@@ -7,11 +7,12 @@ import re
 import pytest
 import yaml
 
+from rljob.cli.volcano import FOR_MINDCLUSTER, TESTED
 from rljob.launchers.verl.versions import VERSIONS
 from scripts.compat import SOURCES
 from scripts.compat import VERSIONS as PYTHONS
-from scripts.upstream.pins import MODULES, PROGRAMS, ROOT, pins
 from tests.cluster.programs import program
+from upstream.newer.pins import MODULES, PROGRAMS, ROOT, pins
 
 PAGE = (ROOT / "docs/compatibility.md").read_text()
 OF_PROGRAMS = {"Kubernetes": "kube", "KubeRay": "kuberay", "Helm": "helm", "Kueue": "kueue", "Volcano": "volcano"}
@@ -44,6 +45,17 @@ def test_the_other_releases_are_those_that_are_built(name: str) -> None:
     assert rows()[name][1] == found[1]
     versions = [text for text in program(folder).variables if text.rpartition("=")[2].startswith("v")]
     assert all(text.endswith(f"=v{found[1]}") for text in versions)
+
+
+def test_the_ray_without_tokens_is_the_one_that_is_locked() -> None:
+    lock = (ROOT / "requirements/ray-unauthenticated.txt").read_text()
+    assert f"\nray=={rows()['Ray'][1]} " in lock
+
+
+def test_the_releases_of_volcano_that_doctor_compares_are_those_of_the_page() -> None:
+    assert rows()["Volcano"][0] == TESTED
+    (*first, last), (text,) = FOR_MINDCLUSTER, re.findall(r"for Volcano (.+)\n  \(.+\), 7.x for 1.7", PAGE)
+    assert text == f"{', '.join(first[1:])} and {last}"
 
 
 def test_every_supported_python_is_named() -> None:

@@ -10,5 +10,5 @@ def test_the_line_shows_the_state_before_the_first_step_and_figures_after() -> N
         describe({"state": "Starting", "message": "waits for the head"}, 65) == " 1:05  Starting     waits for the head"
     )
     progress = {"step": 20, "totalSteps": 40, "reward": "0.8", "clusterIdleRatio": "0.1"}
-    told = describe({"state": "Training", "progress": progress}, 5)
-    assert told == " 0:05  Training     [###############...............] 20/40  reward 0.8  idle 0.1"
+    line = describe({"state": "Training", "progress": progress}, 5)
+    assert line == " 0:05  Training     [###############...............] 20/40  reward 0.8  idle 0.1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -42,33 +43,38 @@ def _reason_rows() -> Iterator[tuple[str, ...]]:
 
 
 ROWS = tuple(_reason_rows())
+TAKE_REASONS = ("RefusedError", "_refused", "Outcome", "_wait")
+
+
+@functools.cache
+def _calls() -> tuple[ast.Call, ...]:
+    """Return the calls of the runtime, in files that name one of those that take a reason."""
+    texts = (path.read_text() for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")))
+    trees = (ast.parse(text) for text in texts if any(f"{name}(" in text for name in TAKE_REASONS))
+    return tuple(node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
 def _refusals() -> Iterator[tuple[str, ExitCode]]:
     """Yield every reason that the launcher raises with its exit code."""
-    for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Call(
-                    func=ast.Name(id="RefusedError"),
-                    args=[ast.Attribute(attr=code), ast.Constant(value=str(word)), *_],
-                ):
-                    yield word, ExitCode[code]
+    for node in _calls():
+        match node:
+            case ast.Call(
+                func=ast.Name(id="RefusedError"),
+                args=[ast.Attribute(attr=code), ast.Constant(value=str(word)), *_],
+            ):
+                yield word, ExitCode[code]
 
 
 def _endings() -> Iterator[str]:
     """Yield every reason with which the launcher refuses to start or ends, found by the calls that take one."""
-    for path in sorted((ROOT / "runtime" / "src" / "rljob_runtime").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Call(
-                    func=ast.Name(id="RefusedError" | "_refused"), args=[_, ast.Constant(value=str(word)), *_]
-                ):
-                    yield word
-                case ast.Call(func=ast.Name(id="Outcome"), args=[_, ast.Constant(value=str(word)), *_]):
-                    yield word
-                case ast.Call(func=ast.Name(id="_wait"), args=[_, _, ast.Constant(value=str(word)), *_]):
-                    yield word
+    for node in _calls():
+        match node:
+            case ast.Call(func=ast.Name(id="RefusedError" | "_refused"), args=[_, ast.Constant(value=str(word)), *_]):
+                yield word
+            case ast.Call(func=ast.Name(id="Outcome"), args=[_, ast.Constant(value=str(word)), *_]):
+                yield word
+            case ast.Call(func=ast.Name(id="_wait"), args=[_, _, ast.Constant(value=str(word)), *_]):
+                yield word
 
 
 TESTS = ("operator/tests", "runtime/tests", "tests")

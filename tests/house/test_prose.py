@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKED = (
-    *("*.md", "benchmarks", "charts", "examples", "images", "operator", "runtime", "scripts", "tests"),
+    *("*.md", "benchmarks", "charts", "examples", "images", "operator", "runtime", "scripts", "tests", "upstream"),
     *("Makefile", ".importlinter"),
 )
 """Pathspecs of git."""
@@ -36,6 +36,10 @@ WORDS = {
     r"(told|tells?) of": "report, announce",
     r"lest|hitherto|thereof|wherein|whence|thence|naught": "a modern word",
     r"(is|are|was|were) struck": "hit by a fault",
+    r"(is|are|was|were|be|been) told": "reported, given, informed",
+    r"(tells?|telling|told) \w+ apart": "distinguish",
+    r"leave out it": "name both options",
+    r"for want of": "because there is no",
 }
 """Patterns between word boundaries, with plain words to use instead."""
 PATTERN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)

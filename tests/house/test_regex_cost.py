@@ -14,14 +14,16 @@ from types import ModuleType
 
 import pytest
 
-from rljob.cli import kubectl_errors, unschedulable
+from rljob.cli import kubectl_errors
 from rljob.core.validation.secrets import SHAPES
+from rljob.reading import unschedulable
 from rljob_runtime.exporter import verl_metrics
 from tests.house.regex_cost import SEARCHING, superlinear
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (ROOT / "operator/src/rljob", ROOT / "runtime/src/rljob_runtime")
 FUNCTIONS = SEARCHING | {"compile", "match", "fullmatch"}
+CALL = re.compile(r"\bre\.\w+\(")
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def evaluated(node: ast.expr, module: ModuleType | None) -> object:
 def uses() -> Iterator[Use]:
     for path in modules():
         text = path.read_text(encoding="utf-8")
-        if "re." not in text:
+        if not CALL.search(text):
             continue
         tree = ast.parse(text)
         for parent in ast.walk(tree):
@@ -119,14 +121,14 @@ BY_USERS = (
     "operator/src/rljob/core/validation/patterns.py",
     "operator/src/rljob/launchers/command/checks.py",
     "runtime/src/rljob_runtime/command/progress.py",
-    "runtime/src/rljob_runtime/log_rules.py",
+    "runtime/src/rljob_runtime/spool/log_rules.py",
 )
 """Files that compile patterns of users: `core.validation.patterns` refuses repeated repetitions, and their texts are
 lines of at most 4,096 characters in the user's own pod, where a limit of CPU time applies."""
 PARTS = {
     "operator/src/rljob/cli/kubectl_errors.py": [pattern for _, pattern, _ in kubectl_errors._FIXES],
-    "operator/src/rljob/cli/logs.py": [r"sums-[0-9a-f]{5}-(\d+)"],
-    "operator/src/rljob/cli/unschedulable.py": [pattern for pattern, _ in unschedulable.REASONS],
+    "operator/src/rljob/cli/verbs/logs.py": [r"sums-[0-9a-f]{5}-(\d+)"],
+    "operator/src/rljob/reading/unschedulable.py": [pattern for pattern, _ in unschedulable.REASONS],
     "operator/src/rljob/cli/local/paths.py": [r"(?:(?<![\w./-])|(?<=file://))(/data|/code)(?![\w.-])"],
     "operator/src/rljob/core/scheduling/held_nodes.py": [r"(\d{1,9}) Insufficient huawei\.com/Ascend910(?![\w-])"],
     "operator/src/rljob/core/validation/images.py": ["[a-f0-9]{64}"],
@@ -139,7 +141,7 @@ PARTS = {
 """Patterns of a file that are put together from parts, as they are in the end, or examples of them."""
 MATCHED_WHOLE = frozenset(
     {
-        "operator/src/rljob/cli/unschedulable.py",
+        "operator/src/rljob/reading/unschedulable.py",
         "operator/src/rljob/core/validation/images.py",
         "runtime/src/rljob_runtime/command/attempt_folders.py",
         "runtime/src/rljob_runtime/exporter/verl_metrics.py",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rljob.launchers import LAUNCHER
+from rljob.launchers import VERSIONS
 from rljob_runtime.contract import RUNTIME_VERSION
 from scripts import ascend_image
-from scripts.megatron_names import MEGATRON, MINDSPEED
+from upstream.megatron_names import MEGATRON, MINDSPEED
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = {
@@ -24,13 +24,13 @@ LOCKS = {
 @pytest.mark.parametrize(("name", "lock"), [(name, lock) for name, locks in LOCKS.items() for lock in locks])
 def test_a_version_is_that_of_the_lock(name: str, lock: str) -> None:
     text = (ROOT / f"requirements/{lock}.txt").read_text()
-    assert re.findall(rf"^{name.lower()}==(\S+)", text, re.MULTILINE) == [LAUNCHER.versions[name]]
+    assert re.findall(rf"^{name.lower()}==(\S+)", text, re.MULTILINE) == [VERSIONS[name]]
 
 
 def test_the_rest_is_that_of_the_ascend_image() -> None:
     own = {"CANN": ascend_image.CANN, "Megatron-LM": MEGATRON.branch, "MindSpeed": MINDSPEED.branch}
-    assert {name: LAUNCHER.versions[name] for name in own} == own
-    assert set(LAUNCHER.versions) == {*own, *LOCKS}
+    assert {name: VERSIONS[name] for name in own} == own
+    assert set(VERSIONS) == {*own, *LOCKS}
 
 
 def test_the_runtime_reports_the_version_of_its_distribution() -> None:

@@ -79,7 +79,7 @@ def test_the_command_line_installs_light(built: dict[str, zipfile.ZipFile]) -> N
 
 
 def test_what_is_no_python_travels_too(built: dict[str, zipfile.ZipFile]) -> None:
-    assert "rljob_runtime/verl_plugin/router.yaml" in built["rljob_runtime"].namelist()
+    assert "rljob_runtime/verl_plugin/router/router.yaml" in built["rljob_runtime"].namelist()
     assert built["rljob_runtime"].read(f"rljob_runtime/{PINS.name}").decode() == PINS.read_text()
 
 

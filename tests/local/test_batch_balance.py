@@ -1,11 +1,6 @@
 """The quickstart with four updates a step, twice on the same rollouts: ordered by verl, and balanced by update.
 
-verl's `skip.rollout_tq` records the responses of the first run and replays them in the second. Both take minutes, so
-that only RLJOB_COMPARE asks for them:
-
-    RLJOB_COMPARE=1 python -m pytest -s -m e2e tests/local/test_batch_balance.py
-
-in the runtime image, or anywhere with the runtime's packages.
+verl's `skip.rollout_tq` records the responses of the first run and replays them in the second.
 """
 
 from __future__ import annotations
@@ -20,10 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(not os.environ.get("RLJOB_COMPARE"), reason="RLJOB_COMPARE asks for it"),
-]
+pytestmark = pytest.mark.e2e
 QUICKSTART = Path(os.environ.get("RLJOB_EXAMPLES", "examples")) / "quickstart.yaml"
 STEPS, RANKS, UPDATES = 3, 2, 4
 RUN_SECONDS = 280

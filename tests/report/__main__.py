@@ -10,7 +10,7 @@ from pathlib import Path
 
 import recorded
 
-from rljob.cli.report.command import write_report
+from rljob.cli.report.write_report import write_report
 from tests.report import browser
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "report.png"

@@ -33,10 +33,10 @@ for (const figure of document.querySelectorAll("[data-plot]")) {
     Math.max(0, ...marks.map(box => box.right)) - Math.min(1e6, ...marks.map(box => box.left)),
     Math.max(0, ...marks.map(box => box.bottom)) - Math.min(1e6, ...marks.map(box => box.top))];
 }
-const told = document.createElement("pre");
-told.id = "boxes";
-told.textContent = JSON.stringify(boxes);
-document.body.append(told);
+const output = document.createElement("pre");
+output.id = "boxes";
+output.textContent = JSON.stringify(boxes);
+document.body.append(output);
 </script>"""
 
 
@@ -60,9 +60,9 @@ class _Plots(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        if tag == "figure" and told.get("data-plot"):
-            self.found[str(told["data-plot"])] = int(told.get("data-points") or 0)
+        attributes = dict(attrs)
+        if tag == "figure" and attributes.get("data-plot"):
+            self.found[str(attributes["data-plot"])] = int(attributes.get("data-points") or 0)
 
 
 def load(page: Path) -> Seen:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import recorded
 
-from rljob.cli.report.command import write_report
 from rljob.cli.report.run import ReportRun
+from rljob.cli.report.write_report import write_report
 from tests.report import browser
 
 pytestmark = pytest.mark.browser
@@ -38,11 +38,11 @@ def test_what_a_page_says_on_the_console_would_be_seen(tmp_path: Path) -> None:
     """Without this, the test above could not fail."""
     noisy = tmp_path / "noisy.html"
     noisy.write_text(
-        "<!doctype html><script>console.error('told')</script><script>nothing.at.all</script>"
+        "<!doctype html><script>console.error('broken')</script><script>nothing.at.all</script>"
         "<img src='https://example.com/x.png'>"
     )
     console = "\n".join(browser.load(noisy).console)
-    assert "told" in console
+    assert "broken" in console
     assert "ReferenceError" in console
 
 

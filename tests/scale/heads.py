@@ -206,9 +206,9 @@ class Heads:
         run = head.runs[submission_id]
         outcome = run.progress(self._now()).outcome
         state = "RUNNING" if outcome is None else "FAILED" if outcome.exit_code else "SUCCEEDED"
-        told = {"submission_id": submission_id, "status": state, "start_time": int(run.came * 1000), "message": state}
+        info = {"submission_id": submission_id, "status": state, "start_time": int(run.came * 1000), "message": state}
         return web.json_response(
-            {**told, "type": "SUBMISSION", "driver_exit_code": None if outcome is None else outcome.exit_code}
+            {**info, "type": "SUBMISSION", "driver_exit_code": None if outcome is None else outcome.exit_code}
         )
 
     async def _logs(self, request: web.Request) -> web.Response:

@@ -208,8 +208,8 @@ class Plane:
             await self.start_operator(*words)
             while self.processes[OPERATOR].poll() is None:  # noqa: ASYNC110 - a process has no event to await
                 await asyncio.sleep(KEEP_SECONDS)
-            if LEASE_LOST not in (told := tail(self.log(OPERATOR))):
-                raise PlaneError(f"{OPERATOR} ended; the end of its log:\n{told}")
+            if LEASE_LOST not in (log := tail(self.log(OPERATOR))):
+                raise PlaneError(f"{OPERATOR} ended; the end of its log:\n{log}")
 
     async def start_kuberay(self) -> None:
         """Start KubeRay's operator with its default settings."""
@@ -412,5 +412,5 @@ def _rights() -> Manifest:
 
 
 def _established(crd: Manifest) -> bool:
-    told = (crd.get("status") or {}).get("conditions") or ()
-    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in told)
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)

@@ -61,7 +61,7 @@ class Run:
     book: Book
     first: int = field(init=False)
     """The step from which it resumed."""
-    _told: bool = False
+    _has_failed: bool = False
     _stopped: float | None = None
 
     def __post_init__(self) -> None:
@@ -85,10 +85,10 @@ class Run:
         ended = step == last and now >= began
         done = step - self.first
         self.book.saved_step = max(self.book.saved_step, step)
-        if ended and outcome.exit_code not in (ExitCode.DONE, ExitCode.STOPPED) and not self._told:
-            self._told = self.book.failed = True
+        if ended and outcome.exit_code not in (ExitCode.DONE, ExitCode.STOPPED) and not self._has_failed:
+            self._has_failed = self.book.failed = True
         phase = Phase.ENDED if ended else Phase.TRAINING if done else Phase.STARTING
-        told = Progress(
+        progress = Progress(
             pod_uid=self.pod_uid,
             phase=phase,
             attempt=self.attempt,
@@ -99,25 +99,25 @@ class Run:
             start_time=self.came,
             outcome=outcome if ended else None,
         )
-        return self._with_figures(told) if done else told
+        return self._with_figures(progress) if done else progress
 
     def _end(self) -> tuple[int, Outcome]:
         failure = self.play.failure
-        due = self._told or not self.book.failed
+        due = self._has_failed or not self.book.failed
         if failure is None or not due or failure.at_step <= self.first:
             steps = self.play.steps
             return steps, Outcome(int(ExitCode.DONE), "Completed", f"trained {steps} steps", last_step=steps)
         reason, message = FAILURES[failure.code]
         return failure.at_step, Outcome(int(failure.code), reason, message, last_step=failure.at_step)
 
-    def _with_figures(self, told: Progress) -> Progress:
+    def _with_figures(self, progress: Progress) -> Progress:
         return replace(
-            told,
+            progress,
             first_step=self.first + 1,
-            checkpoint_step=told.step,
-            checkpoint_time=told.observed_time,
+            checkpoint_step=progress.step,
+            checkpoint_time=progress.observed_time,
             resumed_from_step=self.first,
-            reward=min(told.step / REWARD_STEPS, 1.0),
+            reward=min(progress.step / REWARD_STEPS, 1.0),
             response_tokens_mean=4096.0,
             tokens_per_second_per_card=850.5,
             first_dp_idle_ratio=0.05,

@@ -66,11 +66,11 @@ def _rate(process: str) -> Callable[[Span, Outcome], str]:
 
 
 def _others(read: Callable[[Usage], float]) -> Callable[[Outcome], str]:
-    def told(outcome: Outcome) -> str:
+    def cell(outcome: Outcome) -> str:
         found = {name: read(used) for name, used in outcome.usage.items() if name not in (OPERATOR, KUBERAY)}
         return ", ".join(f"{name} {_number(value)}" for name, value in sorted(found.items(), key=lambda item: -item[1]))
 
-    return told
+    return cell
 
 
 def _kinds(span: Span, outcome: Outcome) -> str:
@@ -79,11 +79,11 @@ def _kinds(span: Span, outcome: Outcome) -> str:
 
 
 def _queue(read: Callable[[Span], Quantiles]) -> Callable[[Span, Outcome], str]:
-    def told(span: Span, _: Outcome) -> str:
+    def cell(span: Span, _: Outcome) -> str:
         found = read(span)
         return NONE if found.p99 is None else f"{_number(found.p50)}, {_number(found.p99)}"
 
-    return told
+    return cell
 
 
 def _word(outcome: Outcome) -> str:
@@ -108,11 +108,11 @@ def _of_one(outcome: Outcome, traffic: Traffic) -> dict[str, float]:
 
 
 def _sum(read: Callable[[Outcome], dict[str, float]], *, events: bool = True) -> Callable[[Outcome], str]:
-    def told(outcome: Outcome) -> str:
+    def cell(outcome: Outcome) -> str:
         counts = {what: count for what, count in read(outcome).items() if events or not what.endswith(" events")}
         return f"{sum(counts.values()):.1f}"
 
-    return told
+    return cell
 
 
 FIGURES = (
@@ -166,9 +166,9 @@ def table(outcomes: list[tuple[str, Outcome]]) -> str:
         f"|---|{'---:|' * len(outcomes)}---|",
     ]
     for figure in FIGURES:
-        told = [figure.read(outcome) for _, outcome in outcomes]
-        if set(told) != {NONE}:
-            lines.append(f"| {figure.what} | {' | '.join(told)} | {figure.aim} |")
+        cells = [figure.read(outcome) for _, outcome in outcomes]
+        if set(cells) != {NONE}:
+            lines.append(f"| {figure.what} | {' | '.join(cells)} | {figure.aim} |")
     return "\n".join(lines)
 
 
@@ -180,8 +180,8 @@ def page(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> str:
         table(outcomes),
     ]
     for name, outcome in outcomes:
-        told = ", ".join(f"{what} {count:.2f}" for what, count in writes_until_ready(outcome).items())
-        parts.append(f"Writes of one {name} until ready: {told}.")
+        writes = ", ".join(f"{what} {count:.2f}" for what, count in writes_until_ready(outcome).items())
+        parts.append(f"Writes of one {name} until ready: {writes}.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -39,7 +39,7 @@ KUBERAY_DEPTH = "workqueue_depth"
 LOOK_SECONDS = 0.5
 OURSELVES = "heads"
 """This process, which serves the virtual heads and observes the jobs."""
-TELL_SECONDS = 30.0
+REPORT_SECONDS = 30.0
 """Interval of the progress output."""
 SETTLE_SECONDS = 30.0
 """Time from the last ready job with KubeRay's queues idle to the steady state."""
@@ -47,7 +47,7 @@ QUIET_LOOKS = 5
 QUIET_LOOK_SECONDS = 2.0
 """KubeRay's queues are idle when they were empty in this many consecutive checks. On a slow machine KubeRay processes
 the backlog of the start for minutes after the last job is ready and uses a core for that."""
-TOLD_LOOK_SECONDS = 5.0
+STATUS_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -306,17 +306,17 @@ async def _until_ready(
         assert not failed, f"{len(failed)} failed, first {failed[0]}"
         return len(found) == len(jobs)
 
-    async def tell() -> None:
+    async def report_progress() -> None:
         before = side.usage()
         while True:
-            await asyncio.sleep(TELL_SECONDS)
+            await asyncio.sleep(REPORT_SECONDS)
             now = side.usage()
-            cores = {name: (now[name].cpu_seconds - before[name].cpu_seconds) / TELL_SECONDS for name in now}
+            cores = {name: (now[name].cpu_seconds - before[name].cpu_seconds) / REPORT_SECONDS for name in now}
             before = now
             busy = ", ".join(f"{name} {used:.2f}" for name, used in sorted(cores.items(), key=lambda item: -item[1]))
             say(f"{len(ready)} of {len(jobs)} ready, {len(running)} as far as they can come; cores: {busy}")
 
-    async with background(follow()), background(tell()):
+    async with background(follow()), background(report_progress()):
         first = await side.mark()
         await _create(side, path, _noting(jobs, made))
         outcome.seconds_to_create = time.monotonic() - first.monotonic
@@ -368,7 +368,7 @@ def _rayjob_stage(job: Manifest) -> Stage:
 async def _restart(side: Side, heads: Heads) -> Restart:
     """Restart our operator while no run makes a step: every write that it sends then is unnecessary."""
     heads.freeze()
-    await _until_told(side, heads)
+    await _until_recorded(side, heads)
     exit_code = await side.plane.stop(OPERATOR)
     before, stopped = heads.polls(), time.time()
     began = time.monotonic()
@@ -381,19 +381,19 @@ async def _restart(side: Side, heads: Heads) -> Restart:
     return Restart(exit_code, ready, polled, dict(seen.writes()))
 
 
-async def _until_told(side: Side, heads: Heads) -> None:
+async def _until_recorded(side: Side, heads: Heads) -> None:
     """Wait until the status of every job contains the last step of its run."""
     steps = heads.steps()
     async with asyncio.timeout(side.settings.patience_seconds):
         jobs, _ = await side.client.list(objects.RLJOBS)
-        while any(_told(job) != steps.get(_head(job)) for job in jobs):
-            await asyncio.sleep(TOLD_LOOK_SECONDS)
+        while any(_recorded_step(job) != steps.get(_head(job)) for job in jobs):
+            await asyncio.sleep(STATUS_LOOK_SECONDS)
             jobs, _ = await side.client.list(objects.RLJOBS)
     # A round may have started writing.
-    await asyncio.sleep(TOLD_LOOK_SECONDS)
+    await asyncio.sleep(STATUS_LOOK_SECONDS)
 
 
-def _told(job: Manifest) -> int:
+def _recorded_step(job: Manifest) -> int:
     return int((job["status"].get("progress") or {}).get("step", 0))
 
 

@@ -19,8 +19,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MC = "mind-cluster 26.1.0, component/ascend-device-plugin"
 CLAIM = "rl-shared"
 """Volume of the examples."""
-RUNTIME_CLASS = "ascend"
-"""RuntimeClass of Ascend Docker Runtime."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ class Shape:
 SHAPES = (
     Shape("A2 1x8", "ascend/a2-one-node.yaml", A2, 1),
     Shape("A2 4x8", "ascend/a2-four-nodes.yaml", A2, 4),
-    Shape("A3 1x16, Ascend Docker Runtime", "ascend/a3-one-node.yaml", A3, 1),
+    Shape("A3 1x16", "ascend/a3-one-node.yaml", A3, 1),
     Shape("A3 SuperPoD 8x16, Qwen3-235B", "qwen3-235b.yaml", A3_SUPERPOD, 8),
     Shape("A3 SuperPoD 16x16, DeepSeek-V3", "deepseek-v3.yaml", A3_SUPERPOD, 16),
     Shape("A3 SuperPoD 8x16, host network", "ascend/a3-superpod-host-network.yaml", A3_SUPERPOD, 8, on_host=True),
@@ -156,7 +154,7 @@ def nodes() -> Iterator[Manifest]:
 
 
 def surroundings() -> Iterator[tuple[str, Manifest]]:
-    """Yield the objects that the examples' jobs need and the paths to create them: a bound claim, a RuntimeClass."""
+    """Yield the objects that the examples' jobs need, and the paths to create them: a bound claim."""
     name = {"name": CLAIM}
     common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     server = {"server": "nfs.example", "path": "/shared"}
@@ -180,8 +178,4 @@ def surroundings() -> Iterator[tuple[str, Manifest]]:
             "metadata": name | bound,
             "spec": {**common, "volumeName": CLAIM, "resources": {"requests": {"storage": "1Ti"}}},
         },
-    )
-    yield (
-        "/apis/node.k8s.io/v1/runtimeclasses",
-        {"metadata": {"name": RUNTIME_CLASS}, "handler": RUNTIME_CLASS},
     )

@@ -163,16 +163,21 @@ def test_a_virtual_run_continues_with_time_and_never_reports_another_pods_name()
     head.runs["run-1"] = Run("uid-1", "run-1", 1, 100.0, Play(ENDLESS, 10.0), head.book)
     began = 100.0 + START_SECONDS
     assert head.progress(began + 9).phase is Phase.STARTING
-    told = head.progress(began + 25)
-    assert (told.pod_uid, told.submission_id, told.step, told.observed_time) == ("uid-1", "run-1", 2, began + 20)
+    progress = head.progress(began + 25)
+    assert (progress.pod_uid, progress.submission_id, progress.step, progress.observed_time) == (
+        "uid-1",
+        "run-1",
+        2,
+        began + 20,
+    )
 
 
 def test_a_virtual_run_that_is_cut_off_is_taken_up_where_it_was() -> None:
     book, play = Book(), Play(5, 10.0)
     Run("uid-1", "run-1", 1, 0.0, play, book).progress(START_SECONDS + 35)
-    told = Run("uid-2", "run-2", 2, 100.0, play, book).progress(100 + START_SECONDS + 20)
-    assert (told.resumed_from_step, told.step, told.phase) == (3, 5, Phase.ENDED)
-    assert told.outcome == Outcome(0, "Completed", "trained 5 steps", last_step=5)
+    progress = Run("uid-2", "run-2", 2, 100.0, play, book).progress(100 + START_SECONDS + 20)
+    assert (progress.resumed_from_step, progress.step, progress.phase) == (3, 5, Phase.ENDED)
+    assert progress.outcome == Outcome(0, "Completed", "trained 5 steps", last_step=5)
 
 
 def test_a_virtual_run_fails_once_as_requested() -> None:

@@ -26,19 +26,19 @@ pytestmark = [
 
 FLEET = Fleet(jobs=20, seed=16, super_pod_nodes=8, a2_nodes=4, gap_seconds=0.5)
 PATIENCE_SECONDS = 900.0
-STORIES = ROOT / "build" / "test" / "fleet-stories.log"
+EVENTS = ROOT / "build" / "test" / "fleet-events.log"
 """Status messages of every job with their times, for the diagnosis of slow runs."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen() -> Seen:
     seen = await run_fleet(FLEET, PATIENCE_SECONDS, print)
-    STORIES.parent.mkdir(parents=True, exist_ok=True)
-    STORIES.write_text("".join(tell(seen)))
+    EVENTS.parent.mkdir(parents=True, exist_ok=True)
+    EVENTS.write_text("".join(event_lines(seen)))
     return seen
 
 
-def tell(seen: Seen) -> Iterator[str]:
+def event_lines(seen: Seen) -> Iterator[str]:
     """Yield the injected faults, and then the status messages of all jobs in their order."""
     for name, strike in seen.struck.items():
         yield f"{name} is hit by a fault after {strike}\n"
@@ -53,7 +53,7 @@ def verdict(seen: Seen) -> Verdict:
 
 
 async def test_every_job_ends_as_its_driver_did(seen: Seen, verdict: Verdict) -> None:
-    ends = {job.name: verdict.stories[f"{job.team}/{job.name}"].end for job in seen.jobs.values()}
+    ends = {job.name: verdict.job_times[f"{job.team}/{job.name}"].end for job in seen.jobs.values()}
     assert ends == {job.name: job.end for job in seen.jobs.values()}
 
 
@@ -82,6 +82,6 @@ async def test_nothing_is_left(verdict: Verdict) -> None:
 
 
 async def test_faults_came_to_pass_and_no_head_was_asked_for_what_it_does_not_have(seen: Seen) -> None:
-    assert {told.partition(": ")[2] for told in seen.struck.values()} <= {fault.value for fault in Fault}
+    assert {struck.partition(": ")[2] for struck in seen.struck.values()} <= {fault.value for fault in Fault}
     assert seen.struck
     assert seen.refusals == []

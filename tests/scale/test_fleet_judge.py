@@ -35,83 +35,86 @@ BOUNDS = Bounds(
 )
 
 
-class Story:
+class Events:
     """A sequence of events, one per revision and second."""
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
 
-    def tell(self, kind: Kind, name: str, thing: Thing | None, at: float | None = None) -> Story:
+    def add(self, kind: Kind, name: str, thing: Thing | None, at: float | None = None) -> Events:
         number = len(self.facts) + 1
         self.facts.append(Fact(number, float(number) if at is None else at, kind, name, thing))
         return self
 
-    def gang(self, job: str, nodes: str, of: int | None = None, team: str = "red") -> Story:
+    def gang(self, job: str, nodes: str, of: int | None = None, team: str = "red") -> Events:
         """Add a job with its quota and its pods on nodes."""
         name = f"{team}/{job}-1"
-        self.tell(Kind.CLUSTER, name, Cluster(job, team, of or len(nodes), off=False))
-        self.tell(Kind.WORKLOAD, name, Reservation(name, team, {"a3": 16 * (of or len(nodes))}, None))
+        self.add(Kind.CLUSTER, name, Cluster(job, team, of or len(nodes), off=False))
+        self.add(Kind.WORKLOAD, name, Reservation(name, team, {"a3": 16 * (of or len(nodes))}, None))
         for place, node in enumerate(nodes):
-            self.tell(Kind.POD, f"{name}-{place}", Pod(job, name, team, node, 16, going=False))
+            self.add(Kind.POD, f"{name}-{place}", Pod(job, name, team, node, 16, going=False))
         return self
 
     def judge(self) -> Verdict:
         return judge(reversed(self.facts), BOUNDS)
 
 
-def found(story: Story) -> list[str]:
-    return [text.partition(": ")[2] for text in story.judge().found]
+def found(events: Events) -> list[str]:
+    return [text.partition(": ")[2] for text in events.judge().found]
 
 
 def test_what_keeps_to_its_bounds_is_not_reported() -> None:
-    verdict = Story().gang("paired", "ab").judge()
+    verdict = Events().gang("paired", "ab").judge()
     assert verdict.found == []
     assert verdict.looks == 4
     assert verdict.longest_part == (1.0, "red/paired-1")
 
 
 @pytest.mark.parametrize(
-    ("story", "what"),
+    ("events", "what"),
     [
-        (Story().gang("large", "abc"), "red has 48 devices of a3 reserved, of 32"),
-        (Story().gang("one", "abcd", team="blue"), "others than red have 64 devices of a3, of which red lends none"),
-        (Story().gang("one", "ab").gang("two", "bcd", team="blue"), "80 devices of a3 are reserved, of 64"),
-        (Story().gang("one", "a").gang("two", "a"), "a has 32 devices given out, of 16"),
-        (Story().gang("paired", "bc"), "paired asked for blocks of 2 nodes and has {'0': 1, '1': 1} in the super-pods"),
-        (Story().gang("near", "bc"), "near asked for one super-pod and has {'0': 1, '1': 1}"),
+        (Events().gang("large", "abc"), "red has 48 devices of a3 reserved, of 32"),
+        (Events().gang("one", "abcd", team="blue"), "others than red have 64 devices of a3, of which red lends none"),
+        (Events().gang("one", "ab").gang("two", "bcd", team="blue"), "80 devices of a3 are reserved, of 64"),
+        (Events().gang("one", "a").gang("two", "a"), "a has 32 devices given out, of 16"),
+        (
+            Events().gang("paired", "bc"),
+            "paired asked for blocks of 2 nodes and has {'0': 1, '1': 1} in the super-pods",
+        ),
+        (Events().gang("near", "bc"), "near asked for one super-pod and has {'0': 1, '1': 1}"),
     ],
 )
-def test_what_does_not_is(story: Story, what: str) -> None:
-    assert what in found(story)
+def test_what_does_not_is(events: Events, what: str) -> None:
+    assert what in found(events)
 
 
 def test_a_part_of_a_gang_is_timed_while_it_holds_devices() -> None:
-    story = Story().gang("slow", "a", of=2)
-    story.tell(Kind.POD, "red/slow-1-1", Pod("slow", "red/slow-1", "red", "b", 16, going=False), 70)
-    assert story.judge().longest_part == (67.0, "red/slow-1")
+    events = Events().gang("slow", "a", of=2)
+    events.add(Kind.POD, "red/slow-1-1", Pod("slow", "red/slow-1", "red", "b", 16, going=False), 70)
+    assert events.judge().longest_part == (67.0, "red/slow-1")
 
 
 def test_pods_that_outlive_their_quota_are_timed() -> None:
-    story = Story().gang("old", "ab")
-    story.tell(Kind.WORKLOAD, "red/old-1", None, 10).tell(Kind.POD, "red/old-1-0", None, 30)
-    verdict = story.tell(Kind.POD, "red/old-1-1", None, 35).judge()
+    events = Events().gang("old", "ab")
+    events.add(Kind.WORKLOAD, "red/old-1", None, 10).add(Kind.POD, "red/old-1-0", None, 30)
+    verdict = events.add(Kind.POD, "red/old-1-1", None, 35).judge()
     assert (verdict.longest_overlap, verdict.most_overlap) == ((25.0, "red/old-1"), 32)
     assert verdict.most_held == {"a3": 32}
     assert leftovers(verdict.left) == {"rayclusters": ["red/old-1"]}
 
 
 def test_pods_that_outlive_their_quota_count_in_what_all_pods_hold() -> None:
-    story = Story().gang("old", "abcd", team="blue").tell(Kind.WORKLOAD, "blue/old-1", None)
-    assert "pods hold 80 devices of a3, of 64" in found(story.gang("new", "a"))
+    events = Events().gang("old", "abcd", team="blue").add(Kind.WORKLOAD, "blue/old-1", None)
+    assert "pods hold 80 devices of a3, of 64" in found(events.gang("new", "a"))
 
 
-def test_a_jobs_story_is_read_from_its_states_and_its_quota() -> None:
-    story = Story().tell(Kind.JOB, "red/one", State("Queued", "", ""), 1).gang("one", "ab")
-    story.tell(Kind.JOB, "red/one", State("Training", "", ""), 8)
-    story.tell(Kind.WORKLOAD, "red/one-1", Reservation("red/one-1", "red", {}, ("Preempted", "noon")), 9)
-    verdict = story.tell(Kind.JOB, "red/one", State("Succeeded", "", "Succeeded"), 12).judge()
-    (told,) = verdict.stories.values()
-    assert (told.created, told.admitted, told.trained, told.ended, told.end) == (1, 3, 8, 12, "Succeeded")
+def test_the_times_of_a_job_are_read_from_its_states_and_its_quota() -> None:
+    events = Events().add(Kind.JOB, "red/one", State("Queued", "", ""), 1).gang("one", "ab")
+    events.add(Kind.JOB, "red/one", State("Training", "", ""), 8)
+    events.add(Kind.WORKLOAD, "red/one-1", Reservation("red/one-1", "red", {}, ("Preempted", "noon")), 9)
+    verdict = events.add(Kind.JOB, "red/one", State("Succeeded", "", "Succeeded"), 12).judge()
+    (times,) = verdict.job_times.values()
+    assert (times.created, times.admitted, times.trained, times.ended, times.end) == (1, 3, 8, 12, "Succeeded")
     assert verdict.evictions == {"Preempted": 1}
     assert [sample.reserved.get(("red", "a3"), 0) for sample in verdict.samples][3:7] == [0, 32, 32, 32]
 
@@ -145,14 +148,14 @@ def test_guarantees_sum_up_to_the_fleet() -> None:
 def test_the_report_shows_what_was_judged_and_its_plots_are_pictures(tmp_path: Path) -> None:
     fleet = Fleet(20, 1, super_pod_nodes=8, a2_nodes=4)
     jobs = {job.name: job for job in fleet.draw()}
-    story, team = Story(), TEAMS[0].name
+    events, team = Events(), TEAMS[0].name
     for number, name in enumerate(("job-000", "job-001")):
-        story.tell(Kind.JOB, f"{team}/{name}", State("Queued", "", "")).gang(name, "ab"[number], team=team)
-        story.tell(Kind.JOB, f"{team}/{name}", State("Succeeded", "", "Succeeded"))
+        events.add(Kind.JOB, f"{team}/{name}", State("Queued", "", "")).gang(name, "ab"[number], team=team)
+        events.add(Kind.JOB, f"{team}/{name}", State("Succeeded", "", "Succeeded"))
     faulty = next(job.name for job in jobs.values() if job.fault is Fault.HEAD)
     struck = {faulty: "9 s: head deleted"}
-    seen = Seen(fleet, jobs, story.facts, BOUNDS, struck, 1, [], 12.0, {"operator": Usage(1.5, 50.0, 60.0)})
-    verdict = judge(story.facts, replace(BOUNDS, quota={(team, "a3"): 32}))
+    seen = Seen(fleet, jobs, events.facts, BOUNDS, struck, 1, [], 12.0, {"operator": Usage(1.5, 50.0, 60.0)})
+    verdict = judge(events.facts, replace(BOUNDS, quota={(team, "a3"): 32}))
     made = page(seen, verdict, {"cards": "cards.svg"})
     assert "| jobs ended: Succeeded, Failed | 2, 0 | 19, 1 |" in made
     assert "| operator: CPU s, RSS MiB | 2, 50 |  |" in made

@@ -185,8 +185,8 @@ async def _until(client: Client, found: Seen, name: str, wanted: str, why: str) 
 
 
 def _why(status: Manifest) -> str:
-    told = status.get("conditions") or ()
-    return next((str(entry["message"]) for entry in told if entry["type"] == "Admitted"), "")
+    conditions = status.get("conditions") or ()
+    return next((str(entry["message"]) for entry in conditions if entry["type"] == "Admitted"), "")
 
 
 async def _take_down(client: Client, found: Seen) -> None:
@@ -214,16 +214,16 @@ async def test_the_page_shows_the_labels_of_the_nodes(seen: Seen) -> None:
 
 
 async def test_the_chart_makes_the_teams_and_counts_in_devices(seen: Seen) -> None:
-    told = re.search("`(kubectl [^`]+)` shows ([0-9]+) for 64 cards", PAGE.read_text())
-    assert told is not None
+    shown = re.search("`(kubectl [^`]+)` shows ([0-9]+) for 64 cards", PAGE.read_text())
+    assert shown is not None
     quotas = {
         flavor["name"]: resource["nominalQuota"]
-        for group in yaml.safe_load(seen.printed[told[1]])["spec"]["resourceGroups"]
+        for group in yaml.safe_load(seen.printed[shown[1]])["spec"]["resourceGroups"]
         for flavor in group["flavors"]
         for resource in flavor["resources"]
         if "/" in resource["name"]
     }
-    assert quotas["a3"] == told[2]
+    assert quotas["a3"] == shown[2]
 
 
 async def test_quota_prints_the_table_of_the_page(seen: Seen) -> None:

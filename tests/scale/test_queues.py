@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from rljob.api.v1alpha1 import API_VERSION
-from rljob.cli.quota import Job, Kueue, Share, read_jobs, read_shares
+from rljob.cli.verbs.quota import Job, Kueue, Share, read_jobs, read_shares
 from rljob.cluster.token import TokenKey
 from tests.chart.helm import VALUES
 from tests.scale import objects
@@ -80,8 +80,8 @@ class Scene:
 
     def admitted(self, name: str) -> Manifest:
         """Return the condition Admitted of an RLJob."""
-        told: list[Manifest] = self.rljobs[name]["status"]["conditions"]
-        return next(entry for entry in told if entry["type"] == "Admitted")
+        conditions: list[Manifest] = self.rljobs[name]["status"]["conditions"]
+        return next(entry for entry in conditions if entry["type"] == "Admitted")
 
     async def submit(self, name: str, priority: str) -> None:
         """Create a job of the team `busy`."""
@@ -124,10 +124,10 @@ async def test_a_team_borrows_what_the_other_leaves_and_waits_for_more(scene: Sc
     assert (busy.used, busy.guaranteed, busy.borrowed, busy.waiting) == (2 * CARDS, CARDS, CARDS, 1)
     (waits,) = (name for name in ("one", "two", "three") if scene.state(name) == "Queued")
     assert scene.jobs[waits].state == "Waits 1."
-    told = scene.admitted(waits)
-    assert (told["status"], told["reason"]) == ("False", "Pending")
-    assert f"{CARDS} more needed" in told["message"]
-    assert scene.rljobs[waits]["status"]["message"] == told["message"]
+    admitted = scene.admitted(waits)
+    assert (admitted["status"], admitted["reason"]) == ("False", "Pending")
+    assert f"{CARDS} more needed" in admitted["message"]
+    assert scene.rljobs[waits]["status"]["message"] == admitted["message"]
 
 
 async def test_a_more_urgent_job_takes_the_place_of_one_and_gives_it_back(scene: Scene) -> None:
@@ -146,7 +146,9 @@ async def test_a_more_urgent_job_takes_the_place_of_one_and_gives_it_back(scene:
 
 async def test_a_priority_that_does_not_exist_is_reported(scene: Scene) -> None:
     await scene.submit("lost", "none-such")
-    await scene.until("it is told", lambda seen: seen.state("lost") == "Queued" and _reason(seen) == "NoWorkload")
+    await scene.until(
+        "its reason is shown", lambda seen: seen.state("lost") == "Queued" and _reason(seen) == "NoWorkload"
+    )
     assert "WorkloadPriorityClass none-such" in scene.admitted("lost")["message"]
 
 

@@ -64,8 +64,8 @@ class Scene:
         await self.look()
         while not reached(self):
             states = {name: job.get("status", {}).get("message") for name, job in self.jobs.items()}
-            told = {name: group.get("status") for name, group in self.groups.items()}
-            assert time.monotonic() < deadline, f"{what}: {states} {self.bound} {told}"
+            groups = {name: group.get("status") for name, group in self.groups.items()}
+            assert time.monotonic() < deadline, f"{what}: {states} {self.bound} {groups}"
             await asyncio.sleep(0.5)
             await self.look()
 
@@ -75,8 +75,8 @@ class Scene:
 
     def condition(self, name: str, kind: str) -> Manifest:
         """Return a condition of an RLJob."""
-        told: list[Manifest] = self.jobs[name]["status"]["conditions"]
-        return next(entry for entry in told if entry["type"] == kind)
+        conditions: list[Manifest] = self.jobs[name]["status"]["conditions"]
+        return next(entry for entry in conditions if entry["type"] == kind)
 
     async def submit(self, name: str, scheduling: Manifest) -> None:
         """Create a job that needs all NPUs."""
@@ -126,9 +126,9 @@ async def test_one_of_two_runs_and_the_other_holds_nothing_and_says_why(scene: S
     await scene.submit("two", {"gang": "Volcano", "topology": topology})
     await scene.until("two waits", lambda seen: seen.state("two") == "Queued")
     assert scene.bound == {"one": NODES + 1, "two": 0}
-    told = scene.condition("two", "Admitted")
-    assert told["status"] == "False"
-    assert told["message"].startswith("queue default of Volcano: ")
+    admitted = scene.condition("two", "Admitted")
+    assert admitted["status"] == "False"
+    assert admitted["message"].startswith("queue default of Volcano: ")
     assert scene.condition("one", "Admitted")["status"] == "True"
     decided = {d["name"]: d["value"] for d in scene.jobs["one"]["status"]["resolved"]["decisions"]}
     assert decided["scheduling.gang"] == "Volcano"

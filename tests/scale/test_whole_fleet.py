@@ -59,9 +59,9 @@ class Seen:
         ended = [job for job in self.jobs.values() if job.get("status", {}).get("finishedTime")]
         return len(ended) == len(JOBS)
 
-    def tells(self, words: str) -> bool:
+    def has_message(self, words: str) -> bool:
         """Return whether a waiting job had a message with these words."""
-        return any(words in told for told in self.messages)
+        return any(words in message for message in self.messages)
 
     async def look(self, client: Client) -> set[str]:
         """Record the state of the jobs and return those that have nodes."""
@@ -93,7 +93,7 @@ async def seen() -> Seen:
             # The first run takes longer than the pause before the other job's next try, on any machine.
             heads.freeze()
             await client.create_all(objects.RLJOBS, map(_job, JOBS))
-            await _follow(client, found, until=lambda: found.tells(NEEDED))
+            await _follow(client, found, until=lambda: found.has_message(NEEDED))
             heads.thaw()
             await _follow(client, found, until=lambda: found.finished)
     return found
@@ -115,8 +115,8 @@ def _job(name: str) -> Manifest:
 
 
 async def test_both_finish_one_after_the_other(seen: Seen) -> None:
-    told = {name: (job["status"]["state"], job["status"].get("message")) for name, job in seen.jobs.items()}
-    assert [state for state, _ in told.values()] == ["Succeeded", "Succeeded"], told
+    states = {name: (job["status"]["state"], job["status"].get("message")) for name, job in seen.jobs.items()}
+    assert [state for state, _ in states.values()] == ["Succeeded", "Succeeded"], states
     earlier, later = sorted((job["status"] for job in seen.jobs.values()), key=lambda status: status["finishedTime"])
     assert later["attempts"][0]["submittedTime"] >= earlier["finishedTime"]
 
@@ -132,9 +132,11 @@ async def test_a_job_that_yields_has_no_attempt_restart_or_failure_of_it(seen: S
 
 async def test_the_one_that_waits_says_for_what_with_numbers(seen: Seen) -> None:
     assert any("WaitingForDevices" in reasons for reasons in seen.reasons.values())
-    assert any(f"of {1 + WORKERS} pods" in told and "Insufficient" in told for told in seen.messages), seen.messages
-    assert seen.tells(NEEDED), seen.messages
-    assert seen.tells(f"have {WORKERS * objects.DEVICES};"), seen.messages
+    assert any(f"of {1 + WORKERS} pods" in message and "Insufficient" in message for message in seen.messages), (
+        seen.messages
+    )
+    assert seen.has_message(NEEDED), seen.messages
+    assert seen.has_message(f"have {WORKERS * objects.DEVICES};"), seen.messages
 
 
 async def test_two_jobs_never_keep_nodes_from_each_other_for_long(seen: Seen) -> None:

@@ -42,6 +42,8 @@ any are held to Pod Security baseline. */}}
   expression: variables.limits[?'limits.rljob.dev/host-network'].orValue('{{ $limits.hostNetwork }}').trim()
 - name: privileged
   expression: variables.limits[?'limits.rljob.dev/privileged'].orValue('{{ $limits.privileged }}').trim()
+- name: unauthenticatedRay
+  expression: variables.limits[?'limits.rljob.dev/unauthenticated-ray'].orValue('{{ $limits.unauthenticatedRay }}').trim()
 {{- range $name, $row := dict
   "classes" (list "classes" $limits.classes)
   "recipes" (list "recipes" $limits.recipes)

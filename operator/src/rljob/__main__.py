@@ -30,7 +30,7 @@ from rljob.control.accelerator_files import AcceleratorsError, read_folder
 from rljob.control.builtin_recipes import BuiltIns, owner_label
 from rljob.control.clock import SystemClock
 from rljob.control.execute import Hooks
-from rljob.control.lease import LeaseHolder
+from rljob.control.lease import LeaseHolder, OwnThread, ThreadedLease
 from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
@@ -71,7 +71,7 @@ class Operator:
 
     config: Config
     metrics: Metrics
-    lease: LeaseHolder
+    lease: ThreadedLease
     reconciler: Reconciler
     resync: Resync
     leads: bool = False
@@ -121,35 +121,46 @@ async def assemble(config: Config, accelerators: AcceleratorTable) -> AsyncItera
     metrics, clock = Metrics(), SystemClock()
     key = TokenKey.from_file(config.token_key_file)
     limiter = TokenBucket(config.api_requests_per_second, config.api_burst, clock.monotonic)
-    cluster = KubeCluster(await load_configuration(config.kubeconfig), metrics, limiter)
+    cluster = await connect(config, metrics, limiter)
     ray = RayClient(key, metrics)
     pool = PortPool(
         config.lease_namespace, f"{config.lease_name}-ports", config.host_ports_first, config.host_ports_blocks
     )
-    lease = LeaseHolder(cluster, clock, metrics, config.lease_namespace, config.lease_name, config.identity)
-    cluster.fence = ray.fence = lease.expect_held
-    hooks = Hooks(doubt=lease.doubt)
-    reconciler = Reconciler.build(
-        cluster,
-        ray,
-        clock,
-        key,
-        core=Core(LAUNCHER, accelerators),
-        metrics=metrics,
-        identity=config.identity,
-        hooks=hooks,
-        port_pool=pool,
-        device_info_namespace=config.device_info_namespace,
-        partial_seconds=config.partial_seconds,
-        workers=config.workers,
-    )
-    resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
-    try:
-        yield Operator(config, metrics, lease, reconciler, resync)
-    finally:
-        await reconciler.observer.heads.close()
-        await ray.close()
-        await cluster.close()
+    async with OwnThread() as thread:
+        # A connection belongs to the event loop on which it was made.
+        own = await thread.run(connect(config, metrics, limiter))
+        lease = LeaseHolder(own, clock, metrics, config.lease_namespace, config.lease_name, config.identity)
+        cluster.fence = ray.fence = lease.expect_held
+        reconciler = Reconciler.build(
+            cluster,
+            ray,
+            clock,
+            key,
+            core=Core(LAUNCHER, accelerators),
+            metrics=metrics,
+            identity=config.identity,
+            hooks=Hooks(doubt=lease.doubt),
+            port_pool=pool,
+            device_info_namespace=config.device_info_namespace,
+            node_info_namespace=config.node_info_namespace,
+            public_faults_namespace=config.public_faults_namespace,
+            partial_seconds=config.partial_seconds,
+            closed_namespaces=frozenset(filter(None, config.closed_namespaces.split(","))),
+            workers=config.workers,
+        )
+        resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
+        try:
+            yield Operator(config, metrics, ThreadedLease(lease, thread), reconciler, resync)
+        finally:
+            await reconciler.observer.heads.close()
+            await ray.close()
+            await cluster.close()
+            await thread.run(own.close())
+
+
+async def connect(config: Config, metrics: Metrics, limiter: TokenBucket) -> KubeCluster:
+    """Return an adapter of the API server for the running event loop."""
+    return KubeCluster(await load_configuration(config.kubeconfig), metrics, limiter)
 
 
 async def run(config: Config, accelerators: AcceleratorTable) -> int:

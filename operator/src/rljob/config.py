@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rljob.core.observed import PARTIAL_SECONDS
-from rljob.core.scheduling.node_faults import DEVICE_INFO_NAMESPACE
+from rljob.core.scheduling.node_faults import DEVICE_INFO_NAMESPACE, NODE_INFO_NAMESPACE, PUBLIC_FAULTS_NAMESPACE
 from rljob.core.scheduling.port_blocks import BLOCKS, FIRST_PORT
 from rljob.render.accelerator_table import OPERATOR_IMAGE
 from rljob.render.ports import BLOCK_SIZE
@@ -68,9 +68,16 @@ class Config:
     device_info_namespace: str = DEVICE_INFO_NAMESPACE
     """Namespace in which MindCluster's device plug-in reports the health of each node's NPUs; empty to use only the
     nodes."""
+    node_info_namespace: str = NODE_INFO_NAMESPACE
+    """Namespace in which MindCluster's NodeD reports faults of the machines themselves; empty to read none."""
+    public_faults_namespace: str = PUBLIC_FAULTS_NAMESPACE
+    """Namespace in which MindCluster's ClusterD lists the faults that other systems report; empty to read none."""
     partial_seconds: int = PARTIAL_SECONDS
     """Seconds that a cluster without a queue may hold some of its nodes while other jobs use the rest; then it releases
     them. Use a higher value if nodes are added on demand, which takes minutes."""
+    closed_namespaces: str = ""
+    """Namespaces, separated by commas, in which the chart's NetworkPolicy closes the ports of jobs and its admission
+    policies judge the limits: only there may jobs run a Ray without token authentication."""
     runtime_image: str = OPERATOR_IMAGE
     """Image that carries the runtime for jobs with runtime.injection Auto: the operator's own."""
     log_level: str = "INFO"

@@ -22,7 +22,7 @@ from rljob.client import (
     State,
 )
 from rljob.client.connection import MERGE
-from rljob.client.refusals import Request
+from rljob.client.refusals import ApiRequest
 from rljob.cluster.kinds import RLJOB
 
 NOBODY = "tests.rljob.dev/nobody"
@@ -36,7 +36,7 @@ def manifest(name: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
 async def set_state(client: AsyncClient, job: Job, state: State, **status: Any) -> None:  # noqa: ANN401 - JSON
     path = RLJOB.path(job.namespace, job.name, "status")
     body = {"status": {"state": state.value, **status}}
-    await client._connection.send(Request("PATCH", path, job.name, (), body, MERGE))
+    await client._connection.send(ApiRequest("PATCH", path, job.name, (), body, MERGE))
 
 
 class Gate:
@@ -102,9 +102,9 @@ def cluster() -> dict[str, Any]:
 async def token_of(client: AsyncClient, namespace: str, account: str) -> str:
     """Create a service account and return a token of it."""
     send, path = client._connection.send, f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    await send(Request("POST", path, account, (), {"metadata": {"name": account}}))
+    await send(ApiRequest("POST", path, account, (), {"metadata": {"name": account}}))
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await send(Request("POST", f"{path}/{account}/token", account, (), asked))
+    answer = await send(ApiRequest("POST", f"{path}/{account}/token", account, (), asked))
     return str(answer["status"]["token"])
 
 

@@ -22,7 +22,10 @@ from rljob.cluster.limiter import TokenBucket
 from rljob.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from contract.operator_site import OperatorSite
+    from contract.policy_site import Site
 
 KUBECONFIG = os.environ.get("RLJOB_TEST_KUBECONFIG", "")
 CRDS = Path(__file__).parents[3] / "crds"
@@ -70,6 +73,24 @@ async def client(place: Place) -> AsyncIterator[AsyncClient]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    """Install the chart's policies by its defaults, once for all modules that send requests which they judge."""
+    from contract.policy_site import policy_site  # noqa: PLC0415 - it needs Helm and Go
+
+    with policy_site() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def installation() -> Iterator[OperatorSite]:
+    """Install a release with its policies and the account of its operator, once for all who speak as this account."""
+    from contract.operator_site import operator_site  # noqa: PLC0415 - as above
+
+    with operator_site() as made:
+        yield made
+
+
 @pytest.fixture
 async def start(place: Place, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Process]]]:
     lease = f"lease-{uuid.uuid4().hex[:8]}"
@@ -86,9 +107,15 @@ async def start(place: Place, tmp_path: Path) -> AsyncIterator[Callable[..., Awa
         await process.stop()
 
 
+_installed = set[str]()
+"""API servers with the CRDs of this checkout; no test removes them, and one that changes them restores them."""
+
+
 async def _install_crds(cluster: KubeCluster) -> None:
+    if KUBECONFIG in _installed:
+        return
     for path in CRDS.glob("*.yaml"):
-        for crd in yaml.safe_load_all(path.read_text()):
+        for crd in yaml.load_all(path.read_text(), yaml.CSafeLoader):
             try:
                 await _request(cluster, "create", CRD, None, crd)
             except AlreadyExists:
@@ -100,6 +127,7 @@ async def _install_crds(cluster: KubeCluster) -> None:
         except NotFound:
             assert time.monotonic() < deadline, "the RLJob CRD was not served within 30 s"
         else:
+            _installed.add(KUBECONFIG)
             return
 
 

@@ -1,7 +1,7 @@
 """Invalid manifests on a real API server: the schema rejects them, or Validated is False with the corpus's message.
 
 A server-side dry run stores nothing and triggers no events. refused_by_schema.txt lists the manifests that the schema
-rejects (RLJOB_UPDATE_GOLDEN=1 writes it); `rljob validate` rejects all of them (`unit/cli/test_corpus.py`).
+rejects (RLJOB_WRITE_GOLDEN=1 writes it); the core rejects all of them (`unit/core/validation/test_corpus.py`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_every_bad_manifest_is_refused_by_the_schema_or_becomes_invalid() -> Non
         assert validated.status == "False", key
         assert f"{BAD[key].field}: " in validated.message, key
         assert BAD[key].message in validated.message, key
-    if os.environ.get("RLJOB_UPDATE_GOLDEN"):
+    if os.environ.get("RLJOB_WRITE_GOLDEN"):
         REFUSALS.write_text("\n".join(by_schema) + "\n")
     # A schema that becomes laxer or stricter is detected here.
     assert by_schema == REFUSALS.read_text().splitlines()

@@ -33,7 +33,7 @@ from rljob.client import (
     objects,
 )
 from rljob.client.objects import Scope
-from rljob.client.refusals import Request
+from rljob.client.refusals import ApiRequest
 from rljob.client.watching import Watch
 from rljob.cluster.kinds import POD, RLJOB
 
@@ -123,7 +123,7 @@ async def test_recipes_of_the_cluster_are_merged_before_the_check(client: AsyncC
     template = {name: value for name, value in spec.items() if name != "trainer"}
     recipe = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLRecipe", "metadata": {"name": "base"}}
     path = f"/apis/rljob.dev/v1alpha1/namespaces/{place.namespace}/rlrecipes"
-    await client._connection.send(Request("POST", path, "base", (), recipe | {"spec": {"template": template}}))
+    await client._connection.send(ApiRequest("POST", path, "base", (), recipe | {"spec": {"template": template}}))
     job = {"recipeRef": {"kind": "RLRecipe", "name": "base"}, "trainer": spec["trainer"], "managedBy": NOBODY}
     checked = await client.validate({"metadata": {"name": "sums"}, "spec": job})
     assert checked.spec.model.path == spec["model"]["path"]
@@ -183,7 +183,7 @@ async def test_a_watch_reports_what_happened_while_its_version_expired(client: A
     assert sorted(seen[1:]) == [(EventType.ADDED, "kept"), (EventType.ADDED, "second")]
 
 
-async def test_a_wait_ends_with_the_state_and_tells_every_change(client: AsyncClient) -> None:
+async def test_a_wait_ends_with_the_state_and_reports_every_change(client: AsyncClient) -> None:
     job = await client.create(manifest("sums"))
     seen: list[State] = []
     waiting = asyncio.create_task(

@@ -36,7 +36,7 @@ from rljob.client import (
     watching,
 )
 from rljob.client.objects import Scope
-from rljob.client.refusals import Request
+from rljob.client.refusals import ApiRequest
 
 if TYPE_CHECKING:
     from contract.place import Place
@@ -49,7 +49,7 @@ pytestmark = [
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "python-client.md"
 
 
-async def test_an_account_without_rights_is_told_which_one_it_lacks(
+async def test_an_account_without_rights_gets_an_error_with_the_missing_right(
     client: AsyncClient, place: Place, tmp_path: Path
 ) -> None:
     token = await token_of(client, place.namespace, "guest")
@@ -64,7 +64,7 @@ async def test_an_account_without_rights_is_told_which_one_it_lacks(
         assert token not in repr(guest)
 
 
-async def test_a_token_that_is_not_accepted_is_told_with_its_source(place: Place, tmp_path: Path) -> None:
+async def test_a_rejected_token_raises_an_error_with_its_source(place: Place, tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "stale", user={"token": "not-a-token"})
     async with AsyncClient(place.namespace, kubeconfig=path) as stale:
         with pytest.raises(Unauthorized, match=r"stale\); log in to the cluster again") as caught:
@@ -112,13 +112,13 @@ async def test_a_service_account_with_the_role_of_the_guide_may_do_all(
     (text,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", GUIDE.read_text(), re.DOTALL)
     role = yaml.safe_load(text)
     rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}"
-    await client._connection.send(Request("POST", f"{rights}/roles", "role", (), role))
+    await client._connection.send(ApiRequest("POST", f"{rights}/roles", "role", (), role))
     binding = {
         "metadata": {"name": "notebook"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]},
         "subjects": [{"kind": "ServiceAccount", "name": "notebook", "namespace": place.namespace}],
     }
-    await client._connection.send(Request("POST", f"{rights}/rolebindings", "binding", (), binding))
+    await client._connection.send(ApiRequest("POST", f"{rights}/rolebindings", "binding", (), binding))
     # What the kubelet mounts into a pod.
     here = cluster()
     (tmp_path / "token").write_text(token)
@@ -140,12 +140,12 @@ async def test_a_service_account_with_the_role_of_the_guide_may_do_all(
             attributes = {"namespace": place.namespace, "verb": verb, "resource": "pods", "subresource": "exec"}
             review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
             path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-            asked = Request("POST", path, "rights", (), review | {"spec": {"resourceAttributes": attributes}})
+            asked = ApiRequest("POST", path, "rights", (), review | {"spec": {"resourceAttributes": attributes}})
             assert (await pod._connection.send(asked))["status"]["allowed"] is True
         await pod.delete(job, timeout=30)
 
 
-async def test_a_cluster_that_is_not_there_is_told_with_its_address(place: Place, tmp_path: Path) -> None:
+async def test_an_unreachable_cluster_raises_an_error_with_its_address(place: Place, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -170,14 +170,14 @@ async def test_a_watch_gives_up_when_the_server_stays_away(
             await collect(events, 1)
 
 
-async def test_a_kind_that_is_not_served_is_told_with_what_to_install(client: AsyncClient) -> None:
+async def test_a_kind_that_is_not_served_raises_an_error_with_what_to_install(client: AsyncClient) -> None:
     with pytest.raises(NotInstalled, match="install the chart rljob-operator"):
         await objects.listed(client._connection, Scope(NOWHERE, "default"))
     with pytest.raises(NotInstalled):
         await objects.get(client._connection, NOWHERE, "default", "x")
 
 
-async def test_a_namespace_that_does_not_exist_is_told(client: AsyncClient) -> None:
+async def test_a_namespace_that_does_not_exist_raises_not_found(client: AsyncClient) -> None:
     with pytest.raises(NotFound, match='namespaces "nowhere-at-all" not found; create the namespace'):
         await client.create({**manifest("sums"), "metadata": {"name": "sums", "namespace": "nowhere-at-all"}})
 

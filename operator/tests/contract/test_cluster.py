@@ -84,10 +84,21 @@ async def test_a_list_gives_whole_manifests_chosen_by_label(place: Place) -> Non
     assert int(listing.resource_version) >= int(listing.items[0]["metadata"]["resourceVersion"])
 
 
+async def test_a_list_of_metadata_has_nothing_else(place: Place) -> None:
+    assert (await place.cluster.list(CONFIG_MAP, place.namespace, "mine=yes", metadata_only=True)).items == ()
+    made = await place.cluster.create({**config_map(place, "one", labels={"mine": "yes"}), "data": {"x": "y"}})
+    (found,) = (await place.cluster.list(CONFIG_MAP, place.namespace, "mine=yes", metadata_only=True)).items
+    assert found.keys() == {"apiVersion", "kind", "metadata"}
+    assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMap")
+    assert found["metadata"]["uid"] == made["metadata"]["uid"]
+
+
 async def test_a_list_stops_at_its_limit(place: Place) -> None:
     for name in ("one", "two", "three"):
         await place.cluster.create(config_map(place, name, labels={"mine": "yes"}))
-    assert len((await place.cluster.list(CONFIG_MAP, place.namespace, "mine=yes", limit=2)).items) == 2
+    for limit, is_cut in ((2, True), (3, False)):
+        listing = await place.cluster.list(CONFIG_MAP, place.namespace, "mine=yes", limit=limit)
+        assert (len(listing.items), listing.is_cut) == (limit, is_cut)
 
 
 async def test_a_kind_that_is_not_served_is_not_found(place: Place) -> None:

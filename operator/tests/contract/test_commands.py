@@ -1,7 +1,10 @@
 """Every command that talks to a cluster, against clusters on which it cannot work: one line with the cause and the fix.
 
-The commands, kubectl and the API servers are real. A command is a row of COMMANDS; what it does on a site is the
-site's row of OUTCOMES, unless EXCEPTIONS has its own.
+A command is a row of COMMANDS; what it does on a site is the site's row of OUTCOMES, unless EXCEPTIONS has its own.
+All commands run on what kubectl answered when it was recorded (`recorded_answers`); a few of them ask the real servers,
+whose answers must be the recorded ones. This line records all of them again:
+
+    RLJOB_WRITE_GOLDEN=1 .venv/bin/pytest -m integration operator/tests/contract/test_commands.py
 """
 
 from __future__ import annotations
@@ -9,20 +12,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+from contract.recorded_answers import REWRITE, SUFFIX, Calls, Player, Recorder, read, write
 from contract.wrong_clusters import DELETED, ENDED, FORCED, WAITING, Site, Sites, job_manifest, kubectl_folder, sites
 
+from rljob.cli import bounded_process, completion
 from rljob.cli.arguments import subcommands
+from rljob.cli.bounded_process import run as ask
 from rljob.cli.main import build_parser, main
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
+integration = pytest.mark.integration
 
 COMMANDS = {
     "validate": "validate -f recipe.json --cluster",
@@ -66,7 +75,9 @@ COMMANDS = {
     "version": "version",
 }
 PROGRAMS = Path(sys.executable).parent
-WITHOUT_CLUSTER = {"run", "completion"}
+WITHOUT_CLUSTER = {"run", "plan experts", "completion"}
+COMPLETION = "kubectl_complete"
+"""The name of what a completer asks, beside the commands."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,13 @@ NOTES = ("rljob: only Prometheus has", "# ")
 LINE_CHARACTERS = 1000
 
 
+REALLY_ASKED = ("apply", "status", "doctor")
+"""Commands that ask the real servers: together they write, read objects, and ask for versions, kinds and fields."""
+COMPLETES = (Site.JOBS_ONLY, Site.NO_KUBERAY)
+"""Sites on which a shell that completes is given the names of jobs."""
+by_name = pytest.mark.parametrize("site", Site, ids=lambda site: site.name.lower())
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
     """Yield the sites, whose servers run until the end of the module."""
@@ -185,13 +203,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
 
 
 @pytest.fixture
-def at(made: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: Site) -> Site:
-    """Make the site the one of this process, with the files that the commands name in the current folder."""
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: Site) -> None:
+    """Put the files that the commands name into the current folder, and make the names of pods known."""
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", f"{kubectl_folder()}:{os.environ['PATH']}")
-    monkeypatch.setenv("HOME", str(made.folder))
-    monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig(site)))
+    monkeypatch.setattr(secrets, "token_hex", lambda _: SUFFIX)
     monkeypatch.chdir(tmp_path)
     recipe = {
         "recipeRef": {"kind": "ClusterRLRecipe", "name": "short"},
@@ -201,7 +217,37 @@ def at(made: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: Site)
         if site is Site.NO_NAMESPACE:
             job["metadata"].pop("namespace")
         (tmp_path / file).write_text(json.dumps(job))
+
+
+@pytest.fixture
+def at(made: Sites, monkeypatch: pytest.MonkeyPatch, site: Site, files: None) -> Site:
+    """Make the real site the one of this process."""
+    del files
+    monkeypatch.setenv("PATH", f"{kubectl_folder()}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(made.folder))
+    monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig(site)))
     return site
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: Site, files: None) -> Callable[[str], None]:
+    """Return what makes kubectl answer a command as it has on the site."""
+    del files
+    # A command asks for its answers through bounded_process.run only, and looks whether there is a program.
+    (tmp_path / "kubectl").write_text("#!/bin/sh\necho 'this answer is not recorded' >&2; exit 1\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def answer_to(command: str) -> None:
+        player = Player(recorded(site)[command])
+        monkeypatch.setattr(bounded_process, "run", player.run)
+
+    return answer_to
+
+
+@cache
+def recorded(site: Site) -> Mapping[str, Calls]:
+    return read(site.name.lower())
 
 
 def words_of(command: str, site: Site) -> list[str]:
@@ -212,17 +258,15 @@ def words_of(command: str, site: Site) -> list[str]:
     return [*words[:end], *more, *words[end:]]
 
 
-def test_every_command_that_uses_a_cluster_has_a_row() -> None:
-    known = {name for name, _ in subcommands(build_parser())} - WITHOUT_CLUSTER
-    assert known == {name.partition(" --")[0] for name in COMMANDS}
-    assert {name for rows in EXCEPTIONS.values() for name in rows} <= set(COMMANDS)
+def completed(site: Site) -> list[str]:
+    """Return the names of jobs that the completer finds, without argcomplete, which takes a file of this process."""
+    return list(completion._jobs(build_parser().parse_args(words_of("status", site))))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("site", Site, ids=lambda site: site.name.lower())
-def test_it_ends_with_the_cause_and_the_fix(at: Site, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = EXCEPTIONS.get(at, {}).get(command, OUTCOMES[at])
-    code = main(words_of(command, at))
+def judge(command: str, site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the command, and compare how it ends with its row."""
+    wanted = EXCEPTIONS.get(site, {}).get(command, OUTCOMES[site])
+    code = main(words_of(command, site))
     told = capsys.readouterr()
     assert code == wanted.code, told
     where = told.out if wanted.answers else told.err
@@ -236,6 +280,54 @@ def test_it_ends_with_the_cause_and_the_fix(at: Site, command: str, capsys: pyte
         assert told.out == ""
 
 
+def test_every_command_that_uses_a_cluster_has_a_row() -> None:
+    known = {name for name, _ in subcommands(build_parser())} - WITHOUT_CLUSTER
+    assert known == {name.partition(" --")[0] for name in COMMANDS}
+    assert {name for rows in EXCEPTIONS.values() for name in rows} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@by_name
+def test_it_ends_with_the_cause_and_the_fix(
+    play: Callable[[str], None], site: Site, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(command)
+    judge(command, site, capsys)
+
+
+@by_name
+def test_completion_prints_names_or_nothing(
+    play: Callable[[str], None], site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a completer writes to standard error would stand in the middle of the line that the user types."""
+    play(COMPLETION)
+    assert (WAITING in completed(site)) == (site in COMPLETES)
+    assert capsys.readouterr() == ("", "")
+
+
+@integration
+@by_name
+def test_the_recorded_answers_are_those_of_kubectl(
+    at: Site, made: Sites, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite = bool(os.environ.get("RLJOB_WRITE_GOLDEN"))
+    found = {}
+    # Names are completed first, because commands delete jobs.
+    for command in (COMPLETION, *(COMMANDS if rewrite else REALLY_ASKED)):
+        recorder = Recorder(made.folder)
+        monkeypatch.setattr(bounded_process, "run", recorder.run)
+        if command == COMPLETION:
+            completed(at)
+        else:
+            judge(command, at, capsys)
+        found[command] = recorder.kept()
+    if rewrite:
+        write(at.name.lower(), found)
+        recorded.cache_clear()
+    assert found == {command: recorded(at)[command] for command in found}, REWRITE
+
+
+@integration
 @pytest.mark.parametrize("site", [Site.EXPIRED, Site.NO_CRDS], ids=lambda site: site.name.lower())
 def test_the_installed_program_does_the_same(at: Site) -> None:
     done = subprocess.run([PROGRAMS / "kubectl-rljob", "list"], capture_output=True, text=True, timeout=60, check=False)
@@ -244,6 +336,16 @@ def test_the_installed_program_does_the_same(at: Site) -> None:
     assert all(word in done.stderr for word in wanted.words)
 
 
+@integration
+@pytest.mark.parametrize("site", [Site.EXPIRED, Site.JOBS_ONLY], ids=lambda site: site.name.lower())
+def test_the_installed_completer_does_the_same(at: Site) -> None:
+    words = [str(PROGRAMS / "kubectl_complete-rljob"), "status", ""]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (WAITING in done.stdout.splitlines()) == (at in COMPLETES)
+
+
+@integration
 @pytest.mark.parametrize("site", [Site.UNREACHABLE])
 def test_a_server_that_never_answers_is_given_up(
     at: Site, made: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -253,19 +355,9 @@ def test_a_server_that_never_answers_is_given_up(
         told["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{silent.getsockname()[1]}"
         (tmp_path / "silent.kubeconfig").write_text(json.dumps(told))
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "silent.kubeconfig"))
+        monkeypatch.setattr(bounded_process, "run", lambda words, text, _: ask(words, text, 1.0))
         assert main(["list"]) == 6
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "within" in said
     assert "check that the cluster is reachable" in said
-
-
-@pytest.mark.parametrize("site", Site, ids=lambda site: site.name.lower())
-def test_a_shell_that_completes_is_told_names_or_nothing(at: Site) -> None:
-    """What a completer writes to standard error would stand in the middle of the line that the user types."""
-    words = [word for word in words_of("status", at) if word != WAITING]
-    done = subprocess.run(
-        [PROGRAMS / "kubectl_complete-rljob", *words, ""], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (WAITING in done.stdout.splitlines()) == (at in (Site.JOBS_ONLY, Site.NO_KUBERAY))

@@ -26,6 +26,10 @@ HOST_PATH = template({"volumes": [{"name": "m", "hostPath": {"path": "/srv/model
 OPENINGS: dict[str, tuple[Json, str]] = {
     "the network of the node": ({"network": {"mode": "Host"}}, "limits.rljob.dev/host-network"),
     "a folder of the node": (HOST_PATH, "allows no hostPath (limits.rljob.dev/host-paths)"),
+    "a Ray without tokens": (
+        {"runtime": {"rayVersion": "2.48.0", "unauthenticatedRay": True}},
+        "limits.rljob.dev/unauthenticated-ray",
+    ),
     "a privileged container": (sidecar(securityContext={"privileged": True}), "limits.rljob.dev/privileged"),
 }
 """What a namespace opens by an annotation."""
@@ -38,9 +42,8 @@ def only() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[Site]:
-    with policy_site() as made:
-        yield made
+def both(site: Site) -> Site:
+    return site
 
 
 @pytest.mark.parametrize("user", [User.BARE, BOUND])

@@ -7,13 +7,13 @@ recipe or a defect could make it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from builders import Json, group, merged, small_spec, typed
 from contract.attacks import LIMITED, OPEN
 from contract.conftest import KUBECONFIG
-from contract.policy_site import OPERATOR, Site, cluster, identity, policy_site, refuses
+from contract.policy_site import OPERATOR, Site, cluster, identity, refuses
 
 from rljob.core.validation.device_variables import CHOSEN, TAKEN
 from rljob.render.initializer import build_initializer
@@ -27,12 +27,6 @@ NPU = "huawei.com/Ascend910"
 IMAGE = "registry.example/rljob/helper:1"
 Edit = Callable[[Json, Json], None]
 """A change of the pods of head and worker."""
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with policy_site() as made:
-        yield made
 
 
 def edited(site: Site, edit: Edit, namespace: str = LIMITED) -> Json:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from builders import Json, small_spec, typed
 from contract.conftest import KUBECONFIG
-from contract.operator_site import JOBS, MIGHTY, OperatorSite, config_map, operator_site, owner
+from contract.operator_site import JOBS, MIGHTY, OperatorSite, config_map, owner
 from contract.policy_site import named, rljob
 from corpus.bad import merged
 from corpus.good import GOOD
@@ -28,6 +28,7 @@ from rljob.render.initializer import build_initializer, initializers
 from rljob.render.labels import BUILT_IN, INTENT, JOB, JOB_UID, STOP_FINALIZER
 from rljob.render.metadata import child_metadata
 from rljob.render.names import JobIdentity, evaluation_name, export_name
+from rljob.render.network_policy import build_network_policy
 from rljob.render.podgroup import Gang, build_pod_group
 from rljob.render.raycluster import build_raycluster, build_token_secret
 
@@ -40,9 +41,8 @@ POD_GROUPS = "podgroups.scheduling.volcano.sh"
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[OperatorSite]:
-    with operator_site() as made:
-        yield made
+def site(installation: OperatorSite) -> OperatorSite:
+    return installation
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +59,15 @@ def initializer_job(job: JobIdentity) -> Json:
     return build_initializer(job, spec, spec.initializers[0])
 
 
+def network_policy(job: JobIdentity) -> Json:
+    spec = typed(small_spec({"runtime": {"rayVersion": "2.48.0", "unauthenticatedRay": True}}))
+    made = build_network_policy(build_raycluster(job, spec, 1, "digest"))
+    assert made is not None
+    return made
+
+
 def token(job: JobIdentity, **fields: object) -> Json:
     return {**build_token_secret(job, 1), "data": {"auth_token": "eA=="}, **fields}
-
-
-def changed(manifest: Json, change: Json) -> Json:
-    return merged(manifest, change)
 
 
 def pod_spec(manifest: Json, change: Json) -> Json:
@@ -86,6 +89,7 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
     batch, secret = initializer_job(job), token(job)
     projected = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
     cluster = build_raycluster(job, typed(), 1, "digest")
+    policy = network_policy(job)
     its_account = {"kubernetes.io/service-account.name": "default"}
     deployment = {**owner("sums", job.uid), "apiVersion": "apps/v1", "kind": "Deployment"}
     recipe: Json = {"apiVersion": API_VERSION, "kind": "ClusterRLRecipe", "spec": {"template": {}}}
@@ -140,6 +144,11 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
             ),
             "would get a token of a ServiceAccount",
         ),
+        "a NetworkPolicy of nobody": (merged(policy, {"metadata": no_owner}), none),
+        "a NetworkPolicy for all pods": (
+            merged(policy, {"spec": {"podSelector": {"matchLabels": None}}}),
+            "for the pods of their own RLJob",
+        ),
         "a recipe that is not of its release": (named(recipe, "x"), "only write recipes of its release"),
         "a recipe of another release": (
             merged(named(recipe, "x"), {"metadata": {"labels": {BUILT_IN: "other.rljob-operator"}}}),
@@ -186,6 +195,7 @@ def test_the_operator_creates_every_object_of_every_good_job(site: OperatorSite,
     source = config_map({}, data={"reward.py": "x = 1"})
     made = {
         "token": token(job),
+        "network policy": network_policy(job),
         "code": build_code_copy(job, source),
         "evidence": build_evidence(job, None, 1, {"a": "b"}),
         "event": event(site, {}),
@@ -350,7 +360,7 @@ def test_the_operator_creates_evaluations_only_and_deletes_finished_jobs_only(
     assert sent(site, site.operator, {"own": own, "of a long name": of_long}) == {}
     says = "may only create RLJobs that evaluate the checkpoints of an RLJob"
     attacks = {
-        "that trains": merged(own, {"spec": {"trainer": {"mode": "Train"}}}),
+        "that trains": merged(own, {"spec": {"trainer": {"mode": "Sync"}}}),
         "that makes others": merged(own, {"spec": {"evaluation": {}}}),
         "of nobody": merged(own, {"metadata": {"ownerReferences": None}}),
         "with another name": named(own, "sums-2"),

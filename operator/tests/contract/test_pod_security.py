@@ -7,7 +7,6 @@ policies, in a namespace with limits. The policies see it in each object in whic
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -15,7 +14,7 @@ from builders import Json, merged, small_spec, typed
 from contract.attacks import LIMITED, OPEN, STANDARD
 from contract.conftest import KUBECONFIG
 from contract.pod_security import BASELINE, CHECKS, RESTRICTED, UPSTREAM, Change
-from contract.policy_site import OPERATOR, Site, cluster, identity, policy_site, refuses
+from contract.policy_site import OPERATOR, Site, cluster, identity, refuses
 
 from rljob.render.initializer import build_initializer
 from tests.chart.helm import CHART
@@ -28,12 +27,6 @@ pytestmark = [
 TABLE = yaml.safe_load((CHART / "files" / "pod-security.yaml").read_text())["checks"]
 OWN = "unknown-fields"
 """The row that upstream does not have."""
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with policy_site() as made:
-        yield made
 
 
 def cases(*, refused: bool) -> dict[str, tuple[Change, Json]]:

@@ -222,6 +222,13 @@ def test_nobody_forges_what_the_operator_would_adopt(site: Site) -> None:
         assert "with an RLJob as its controller may only be written by the operator" in answers.get(key, "passed"), key
     own = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}}
     assert site.refused(OPEN, User.AUTHOR, {"an own ConfigMap": own}) == {}
+    opened = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": opened}
+    manifests = {"forged": {**policy, "metadata": controlled(site)}, "own": {**policy, "metadata": {}}}
+    # Users who may edit workloads may write NetworkPolicies too.
+    answers = site.refused(OPEN, EDITOR, manifests)
+    assert list(answers) == ["forged"]
+    assert "with an RLJob as its controller may only be written by the operator" in answers["forged"]
 
 
 def test_evidence_is_changed_by_the_operator_only(site: Site) -> None:

@@ -15,7 +15,7 @@ from contract.policy_site import Site
 from corpus.bad import template
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.cli.report.fetch import reader_pod
+from rljob.reading.kept_records import reader_pod
 from rljob.render.image_check import ImageCheck, build_pod
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.raycluster import build_raycluster

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 
 import pytest
 from builders import Json, group, merged, small_spec
 from contract.attacks import LIMITED, OPEN, User
 from contract.conftest import KUBECONFIG
 from contract.pod_security import pod_spec
-from contract.policy_site import KUBERAY, OPERATOR, PLUGIN, SCHEDULER, Site, cluster, named, policy_site, refuses, rljob
+from contract.policy_site import KUBERAY, OPERATOR, PLUGIN, SCHEDULER, Site, cluster, named, refuses, rljob
 from contract.test_pod_security import cases, pod
 from contract.test_policies import largest_job
 
@@ -25,12 +24,6 @@ pytestmark = [
 A3 = merged({"accelerator": {"class": "atlas-a3"}}, group({"nodes": 1, "devicesPerNode": 16}))
 NPU = {"resources": {"limits": {"huawei.com/Ascend910": "16"}}}
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with policy_site() as made:
-        yield made
 
 
 def raw(**fields: object) -> Json:

@@ -6,13 +6,12 @@ ClusterRLRecipes have no namespace, so every installation for all namespaces jud
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from builders import Json, merged
 from contract.conftest import KUBECONFIG
-from contract.operator_site import OperatorSite, operator_site
-from contract.policy_site import Site, binding, named, policy_site, role, rule
+from contract.operator_site import OperatorSite
+from contract.policy_site import Site, binding, named, role, rule
 
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.render.labels import BUILT_IN
@@ -27,17 +26,15 @@ FORGER = "forger"
 
 
 @pytest.fixture(scope="module")
-def one() -> Iterator[Site]:
-    """Install the policies of one release."""
-    with policy_site() as made:
-        yield made
+def one(site: Site) -> Site:
+    """Return the policies of one release."""
+    return site
 
 
 @pytest.fixture(scope="module")
-def other() -> Iterator[OperatorSite]:
-    """Install another release with the account of its operator."""
-    with operator_site() as made:
-        yield made
+def other(installation: OperatorSite) -> OperatorSite:
+    """Return another release with the account of its operator."""
+    return installation
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ more by its schema, but never less.
 """
 
 from corpus import (
+    asynchronous,
     batches,
     command,
     data,
@@ -30,6 +31,7 @@ BAD: dict[str, Bad] = {
         devices,
         hardware,
         batches,
+        asynchronous,
         command,
         data,
         rollout,
@@ -44,3 +46,6 @@ BAD: dict[str, Bad] = {
     )
     for name, bad in subject.BAD.items()
 }
+
+SAMPLE: dict[str, Bad] = dict(list(BAD.items())[:: len(BAD) // 20][:20])
+"""Twenty of all subjects, for what shows or passes on the verdict of the core."""

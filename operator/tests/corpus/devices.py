@@ -71,14 +71,6 @@ BAD = {
         "spec.trainer.parallelism.pipeline",
         "4 stages do not divide model.layers 94; use one of 1, 2 on 16 devices",
     ),
-    "stages whose sum is wrong": Bad(
-        merged(
-            megatron({"pipeline": 4}, layers=94),
-            key(f"{TRANSFORMER}.pipeline_num_transformer_layers", [23, 24, 24, 24]),
-        ),
-        f"spec.verl.overrides[{TRANSFORMER}.pipeline_num_transformer_layers]",
-        "4 stages with 95 layers, but trainer.parallelism.pipeline is 4 and model.layers 94",
-    ),
     "ends that leave a rest": Bad(
         merged(
             megatron({"pipeline": 4}, layers=94),

@@ -19,6 +19,11 @@ def recompute(values: dict[str, object]) -> dict[str, object]:
 
 
 BAD = {
+    "data-parallel ranks of a dense model": Bad(
+        {"model": {"architecture": "Qwen2.5-0.5B"}, "rollout": {"parallelism": {"data": 2}}},
+        "spec.rollout.parallelism.data",
+        "2: all ranks of a model without experts ask for the weights of the first",
+    ),
     "a rollout in stages": Bad(
         key(f"{ROLLOUT}.pipeline_model_parallel_size", 2),
         field(f"{ROLLOUT}.pipeline_model_parallel_size"),
@@ -106,7 +111,7 @@ BAD = {
     "a recomputation of no method": Bad(
         recompute({"recompute_granularity": "full", "recompute_method": "even", "recompute_num_layers": 1}),
         field(TRANSFORMER),
-        "even is neither block nor uniform",
+        "even is neither block nor uniform; use one of them",
     ),
     "a selective recomputation of layers": Bad(
         recompute({"recompute_granularity": "selective", "recompute_num_layers": 1}),

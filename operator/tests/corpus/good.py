@@ -5,6 +5,7 @@ from corpus.bad import group, key, megatron, merged, override, saved, template, 
 
 VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm"
 TRANSFORMER = "+actor_rollout_ref.actor.megatron.override_transformer_config"
+CORRECTION = "algorithm.rollout_correction"
 ENDS = {"num_layers_in_first_pipeline_stage": 23, "num_layers_in_last_pipeline_stage": 23}
 UNEVEN = megatron({"pipeline": 4}, layers=94)
 PATTERNS = [r"HCCL\w+ failed", r"(?i)[a)(?=]+\\", "(ab?c)+", "[]a]{2,5}x{3}(y*)?", r"[^\]](a|b{2,})", "a??b*?"]
@@ -81,11 +82,10 @@ GOOD = {
         template({"env": [{"name": "VLLM_ASCEND_ENABLE_NZ", "value": "0"}]}),
     ),
     "one die": group({"devicesPerNode": 1}) | {"accelerator": {"class": "atlas-a3-superpod"}},
-    "uneven stages as a list": merged(UNEVEN, key(f"{TRANSFORMER}.pipeline_num_transformer_layers", [23, 24, 24, 23])),
     "a key of the transformer that is none of stages": merged(
         megatron({"pipeline": 2}, layers=4), key(f"{TRANSFORMER}.moe_permute_fusion", True)
     ),
-    "uneven ends": merged(UNEVEN, key(TRANSFORMER, ENDS | {"swap_optimizer": True})),
+    "uneven ends": merged(UNEVEN, key(TRANSFORMER, ENDS | {"use_fused_swiglu": True})),
     "uneven stages in Megatron's words": merged(UNEVEN, key(f"{TRANSFORMER}.pipeline_model_parallel_layout", "Et*94L")),
     "an end of no number": merged(UNEVEN, key(f"{TRANSFORMER}.num_layers_in_first_pipeline_stage", "many")),
     "two ends": merged(
@@ -148,6 +148,22 @@ GOOD = {
     "DAPO": {"algorithm": {"name": "DAPO", "groupFilter": {}, "clipRatioHigh": "0.28"}},
     "an evaluation after the last step only": trainer(evaluateEverySteps=41),
     "checkpoints after the last step only": saved({"everySteps": 41}),
+    "a window of more than a batch": trainer(
+        mode="ColocateAsync", **{"async": {"prefetchBatches": "2.5", "maxStaleness": 3, "stale": "Drop"}}
+    ),
+    "a judge with devices of its own": merged(
+        trainer(mode="ColocateAsync"),
+        key(
+            "reward.reward_model",
+            {"enable": True, "enable_resource_pool": True, "nnodes": 1, "n_gpus_per_node": 1},
+        ),
+    ),
+    "the engine's log-probabilities as the old ones": merged(
+        trainer(mode="ColocateAsync", **{"async": {"correction": "None"}}), key(f"{CORRECTION}.bypass_mode", True)
+    ),
+    "a correction of a synchronous job": override(
+        **{f"{CORRECTION}.rollout_is": "token", "actor_rollout_ref.rollout.calculate_log_probs": True}
+    ),
     "an evaluation": trainer(mode="Evaluate", samplesPerPrompt=1, evaluateEverySteps=99),
     "checkpoints": merged(
         saved({"volume": "data", "resume": "Required", "from": {"path": "/old"}}),

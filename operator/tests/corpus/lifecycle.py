@@ -1,6 +1,6 @@
 """Checkpoints, restarts, stop rules, queues, cleaning up."""
 
-from corpus.bad import Bad, Json, head, megatron, merged, saved, template, trainer, volume
+from corpus.bad import Bad, Json, head, key, megatron, merged, saved, template, trainer, volume
 
 
 def rule(pattern: str) -> Json:
@@ -248,6 +248,11 @@ BAD = {
         merged(saved(), {"evaluation": {"devicesPerNode": 1}}, {"rollout": {"parallelism": {"tensor": 2}}}),
         "spec.evaluation",
         "its jobs would be refused: spec.rollout.parallelism",
+    ),
+    "an evaluation of a LoRA adapter": Bad(
+        merged(saved(), {"evaluation": {}}, key("actor_rollout_ref.model.lora_rank", 8)),
+        "spec.evaluation",
+        "would score the base model, because spec.verl.overrides[actor_rollout_ref.model.lora_rank] trains a LoRA",
     ),
     "an export into the pod": Bad(
         merged(saved(), exported({"path": "/models"})), "spec.export.to.path", "/models is on no volume"

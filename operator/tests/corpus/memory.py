@@ -28,6 +28,7 @@ OFFLOADED: Json = {
 }  # fmt: skip
 SWAPPED: Json = {"verl": {"overrides": {
     "+actor_rollout_ref.actor.megatron.override_transformer_config.swap_optimizer": True,
+    "+actor_rollout_ref.actor.megatron.override_transformer_config.use_distributed_optimizer": True,
 }}}  # fmt: skip
 
 

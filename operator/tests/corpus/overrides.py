@@ -117,7 +117,7 @@ KEYS = {
     "override of the launcher's": Bad(
         key("trainer.v1.trainer_mode", "sync"),
         "spec.verl.overrides[trainer.v1.trainer_mode]",
-        "is set by the launcher: it selects the trainer that can stop on request; remove it",
+        "is set by the launcher: it selects the trainer that can stop on request, by spec.trainer.mode; remove it",
     ),
     "metrics without statistics": Bad(
         key(f"{ROLLOUT}.disable_log_stats", True),

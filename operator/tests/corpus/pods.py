@@ -1,8 +1,9 @@
 """Pod templates, services, patches and literal secrets. All tokens here are made up."""
 
-from corpus.bad import Bad, Json, head, key, template, volume
+from corpus.bad import Bad, Json, head, key, merged, template, volume
 
 WORKERS = "spec.workerGroups[0].template"
+HASH = f"--hash=sha256:{'0' * 64}"
 HF_TOKEN = "hf_" + "a" * 34
 GITHUB_TOKEN = "ghp_" + "b" * 36
 SIDECAR = {"name": "proxy", "image": "registry.example/proxy:1"}
@@ -16,6 +17,15 @@ def container(**values: object) -> Json:
     return patch(containers=[{"name": "ray-worker", **values}])
 
 
+def runtime(ray: str, **values: object) -> Json:
+    return {"runtime": {"image": "registry.example/runtime:cpu", "rayVersion": ray, **values}}
+
+
+def packages(*requirements: str, **values: object) -> Json:
+    image = {"image": "registry.example/runtime:cpu"}
+    return {"runtime": image | {"packages": {"requirements": list(requirements), **values}}}
+
+
 def service(**values: object) -> Json:
     return {"services": [{"name": "sandbox", "image": "registry.example/sandbox:1", "port": 8999, **values}]}
 
@@ -26,9 +36,52 @@ def env(name: str, value: str) -> Json:
 
 VOLUMES = {
     "a Ray without tokens": Bad(
-        {"runtime": {"image": "registry.example/runtime:cpu", "rayVersion": "2.51.9"}},
+        runtime("2.51.9"),
         "spec.runtime.rayVersion",
-        "2.51.9 cannot check the cluster's token; use 2.52.0 or later",
+        "2.51.9 cannot check the cluster's token; use 2.52.0 or later, or set runtime.unauthenticatedRay where",
+    ),
+    "a Ray without tokens that nobody has tried": Bad(
+        runtime("2.45.9", unauthenticatedRay=True),
+        "spec.runtime.rayVersion",
+        "2.45.9 cannot check the cluster's token; use 2.52.0 or later",
+    ),
+    "torch over that of the image": Bad(
+        packages(f"Torch_NPU==2.9.0 {HASH}"),
+        "spec.runtime.packages.requirements[0]",
+        "torch-npu belongs to the image, whose other packages are compiled for it; remove it",
+    ),
+    "a Ray over that of the image": Bad(
+        packages(f"ray==2.60.0 {HASH}"), "spec.runtime.packages.requirements[0]", "ray belongs to the image"
+    ),
+    "a package in two releases": Bad(
+        packages(f"transformers==5.5.4 {HASH}", f"Transformers==5.5.3 {HASH}"),
+        "spec.runtime.packages.requirements[1]",
+        "transformers is listed twice; keep one release of it",
+    ),
+    "a package without a hash": Bad(
+        packages("transformers==5.5.4"),
+        "spec.runtime.packages.requirements[0]",
+        "must be a release with the hashes of its wheels",
+    ),
+    "wheels on no volume": Bad(
+        packages(f"transformers==5.5.4 {HASH}", wheelhouse="/wheels"),
+        "spec.runtime.packages.wheelhouse",
+        "/wheels is on no volume of spec.workerGroups[0].template; mount one there",
+    ),
+    "a mount on the packages": Bad(
+        merged(packages(f"transformers==5.5.4 {HASH}"), template(volume("/rljob-packages/x"))),
+        f"{WORKERS}.volumeMounts[0].mountPath",
+        "is reserved by the operator; use another",
+    ),
+    "no tokens with a Ray that has them": Bad(
+        runtime("2.52.0", unauthenticatedRay=True),
+        "spec.runtime.unauthenticatedRay",
+        "Ray 2.52.0 can check the cluster's token; remove unauthenticatedRay",
+    ),
+    "a Ray without tokens on the nodes' network": Bad(
+        runtime("2.48.0", unauthenticatedRay=True) | {"network": {"mode": "Host"}},
+        "spec.runtime.unauthenticatedRay",
+        "needs a NetworkPolicy, and with network.mode Host none applies; use network.mode Pod",
     ),
     "reserved volume": Bad(
         template({"volumes": [{"name": "rljob-spool", "emptyDir": {}}]}),
@@ -151,6 +204,16 @@ PODS = {
     "a label that is none": Bad(
         template({"labels": {"team name": "x"}}), f"{WORKERS}.labels[team name]", "is not a label name"
     ),
+    "a label of the operator": Bad(
+        template({"labels": {"rljob.dev/unauthenticated-ray": "true"}}),
+        f"{WORKERS}.labels[rljob.dev/unauthenticated-ray]",
+        "is reserved by the operator; use another name",
+    ),
+    "an annotation of the operator": Bad(
+        head({"annotations": {"rljob.dev/port-block": "2000"}}),
+        "spec.head.template.annotations[rljob.dev/port-block]",
+        "is reserved by the operator; use another name",
+    ),
     "a value that is no label's": Bad(
         template({"nodeSelector": {"zone": "a b"}}), f"{WORKERS}.nodeSelector[zone]", "'a b' is not a label value"
     ),
@@ -212,7 +275,7 @@ PATCHES = {
     "a patch of the spool": Bad(
         patch(volumes=[{"name": "rljob-spool", "hostPath": {"path": "/x"}}]),
         "spec.podSpecPatch.workers.volumes[0].name",
-        "rljob-spool belongs to the operator and cannot be patched",
+        "rljob-spool belongs to the operator and cannot be patched; give your volume another name",
     ),
     "a patch of Ray's command": Bad(
         container(command=["sh"]),

@@ -27,6 +27,7 @@ DAPO: Json = {"algorithm": {"name": "DAPO"}}
 PPO: Json = {"algorithm": {"name": "PPO"}}
 TOKENS = trainer(maxTokensPerDevice=2048)
 DENSE: Json = {"model": {"architecture": "Qwen2.5-0.5B", "memoryCheck": "Warn"}}
+DEEPSEEK: Json = {"architecture": "DeepSeek-V3", "memoryCheck": "Warn"}
 MIXED: Json = {"model": {"experts": 128}}
 
 
@@ -271,7 +272,43 @@ VARIABLES = {
     ),
 }
 
-BAD = {**TRAINING, **TRANSFORMERS, **ASCEND, **VARIABLES}
+RING = megatron({"context": 4})
+MINDSPEED = {
+    "ring-window": _config("cp_window_size", 4, "4 is not from 1 to spec.trainer.parallelism.context - 1", RING),
+    "ring-windows": _config("cp_window_size", 3, "3 does not divide spec.trainer.parallelism.context", RING),
+    "ulysses-heads": _config(
+        "context_parallel_algo",
+        "ulysses_cp_algo",
+        "attention heads that are a multiple of tensor",
+        megatron({"context": 4}, attentionHeads=6),
+        seq_length=2048,
+    ),
+    "ulysses-heads of an architecture": _config(
+        "context_parallel_algo",
+        "ulysses_cp_algo",
+        "attention heads that are a multiple of tensor",
+        RING | DENSE,
+        seq_length=2048,
+    ),
+    "ulysses-length": _config("context_parallel_algo", "ulysses_cp_algo", "needs +actor_rollout_ref.", RING),
+    "hybrid-degree": _config("context_parallel_algo", "hybrid_cp_algo", "needs ulysses_degree_in_cp", RING),
+    "moe-overlap": _config("moe_alltoall_overlap_comm", True, "overlap/moe_layer.py:210", megatron({}, experts=8)),
+    "zero-memory": _config("moe_zero_memory", "level1", "level1 needs moe_fb_overlap", megatron({}, experts=8)),
+    "fused-accumulation": _config(
+        "gemm_gradient_accumulation_fusion", True, "needs moe_grouped_gemm", moe_grouped_gemm=False
+    ),
+    "fused-rotary": _config("use_fused_rotary_pos_emb", True, "fused_rope.py:26"),
+    "swap-optimizer": _config("swap_optimizer", True, "swap_optimizer_feature.py:19"),
+    "unaligned-stages": _config("pipeline_num_transformer_layers", [1, 1], "lacks an argument", STAGES),
+    "sequence-tensor": _config("sequence_parallel", True, "only with spec.trainer.parallelism.tensor above 1"),
+    "deepseek-rotary": Bad(
+        merged(MEGATRON, {"model": DEEPSEEK}),
+        "spec.verl.overrides[actor_rollout_ref.model.trust_remote_code]",
+        "set spec.model.trustRemoteCode",
+    ),
+}
+
+BAD = {**TRAINING, **TRANSFORMERS, **MINDSPEED, **ASCEND, **VARIABLES}
 
 PASSES: dict[str, Json] = {
     "actor-micro-batch": sets({MICRO: 4}, TOKENS),
@@ -333,6 +370,19 @@ PASSES: dict[str, Json] = {
     "layout-loss": sets(config(account_for_loss_in_pipeline_split=True), STAGES),
     "layout-twice": sets(config(**LAYOUT), STAGES),
     "embedding-gradients": sets(config(defer_embedding_wgrad_compute=True), STAGES),
+    "ring-window": sets(config(cp_window_size=1), RING),
+    "ring-windows": sets(config(cp_window_size=2), RING),
+    "ulysses-heads": sets(config(context_parallel_algo="ulysses_cp_algo", seq_length=2048), RING),
+    "ulysses-length": sets(config(context_parallel_algo="ulysses_cp_algo", seq_length=64), RING),
+    "hybrid-degree": sets(config(context_parallel_algo="hybrid_cp_algo", ulysses_degree_in_cp=2), RING),
+    "moe-overlap": sets(config(moe_alltoall_overlap_comm=False), MEGATRON),
+    "zero-memory": sets(config(moe_zero_memory="level0", moe_fb_overlap=True), MEGATRON),
+    "fused-accumulation": sets(config(gemm_gradient_accumulation_fusion=True), MEGATRON),
+    "fused-rotary": sets(config(use_fused_rotary_pos_emb=True, position_embedding_type="rope"), MEGATRON),
+    "unaligned-stages": sets(config(num_layers_in_first_pipeline_stage=1), STAGES),
+    "sequence-tensor": sets(config(sequence_parallel=True), TENSOR),
+    "deepseek-rotary": sets({}, MEGATRON, {"model": DEEPSEEK | {"trustRemoteCode": True}}),
+    "swap-optimizer": sets(config(swap_optimizer=True, use_distributed_optimizer=True), MEGATRON),
     "flashcomm-tensor": sets(FLASHCOMM, WIDE),
     "flashcomm-experts": sets(FLASHCOMM, rollout(parallelism={"tensor": 4, "expert": 4}), MIXED),
     "flashcomm-graphs": sets(FLASHCOMM, rollout(parallelism={"tensor": 4}, captureSizes=[2, 8])),

@@ -136,6 +136,8 @@ class FakeCluster:
         label_selector: str = "",
         limit: int | None = None,
         field_selector: str = "",
+        *,
+        metadata_only: bool = False,
     ) -> Listing:
         """See `Cluster.list`."""
         await self._enter("list", kind, namespace or "", "")
@@ -147,7 +149,10 @@ class FakeCluster:
             and matches(label_selector, _labels(item))
             and matches(field_selector, _fields(item))
         ]
-        return Listing(tuple(_copied(found[:limit])), str(self._version))
+        if metadata_only:
+            found = [{name: item[name] for name in ("apiVersion", "kind", "metadata")} for item in found]
+        cut = limit is not None and len(found) > limit
+        return Listing(tuple(_copied(found[:limit])), str(self._version), is_cut=cut)
 
     async def spec_fields(self, kind: Kind) -> frozenset[str]:
         """See `Cluster.spec_fields`."""

@@ -3,71 +3,57 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from rljob.cli.conformance.facts import Plan
+from rljob.cli.bounded_process import Done
+from rljob.cli.conformance.facts import ConformancePlan
 
-PROGRAM = """#!{python} -IS
-import json, pathlib, sys
-folder = pathlib.Path(__file__).parent
-words = " ".join(sys.argv[1:])
-with (folder / "calls").open("a") as calls:
-    calls.write(words[:200].replace(chr(10), " ") + chr(10))
-if words.startswith("create"):
-    with (folder / "created").open("a") as created:
-        created.write(sys.stdin.read() + chr(10))
-told = json.loads((folder / "answers.json").read_text())
-for prefix, answers in sorted(told.items(), key=lambda row: -len(row[0])):
-    if words.startswith(prefix):
-        counter = folder / ("count-" + "".join(c if c.isalnum() else "_" for c in prefix))
-        seen = int(counter.read_text()) if counter.exists() else 0
-        counter.write_text(str(seen + 1))
-        answer = answers[min(seen, len(answers) - 1)]
-        if isinstance(answer, str) and answer.startswith("Error"):
-            sys.exit(answer)
-        print(answer if isinstance(answer, str) else json.dumps(answer))
-        sys.exit()
-print(json.dumps({{"items": []}}))
-"""
-"""Answers by the longest beginning of the command; the last one of a list repeats; without: an empty list."""
-PLAN = Plan("abc123", "cpu", "huawei.com/Ascend910", is_npu=False, devices=2, image="x.example/runtime:1")
+PLAN = ConformancePlan("abc123", "cpu", "huawei.com/Ascend910", is_npu=False, devices=2, image="x.example/runtime:1")
+SHOWN_CHARACTERS = 200
 
 
 @dataclass
 class Cluster:
-    """The played-back cluster."""
+    """The played-back cluster. A test patches the call of kubectl, `bounded_process.run`, with `run`."""
 
-    folder: Path
     answers: dict[str, list[Any]]
+    """Answers by the longest beginning of the command; the last one of a list repeats; without: an empty list."""
+    calls: list[str] = field(default_factory=list)
+    """The commands so far."""
+    created: list[dict[str, Any]] = field(default_factory=list)
+    """The objects that were created."""
+    asked: Counter[str] = field(default_factory=Counter)
+    """How often each beginning was asked for."""
 
-    def write(self) -> None:
-        """Write the answers for kubectl."""
-        (self.folder / "answers.json").write_text(json.dumps(self.answers))
+    def run(self, words: Sequence[str], text: str | None, _seconds: float) -> Done:
+        """Answer a command as kubectl does."""
+        command = " ".join(words[1:])
+        self.calls.append(command[:SHOWN_CHARACTERS].replace("\n", " "))
+        if command.startswith("create"):
+            self.created.append(json.loads(text or ""))
+        beginning = max((key for key in self.answers if command.startswith(key)), key=len, default=None)
+        if beginning is None:
+            return Done(0, json.dumps({"items": []}), "")
+        answers = self.answers[beginning]
+        answer = answers[min(self.asked[beginning], len(answers) - 1)]
+        self.asked[beginning] += 1
+        if isinstance(answer, str) and answer.startswith("Error"):
+            return Done(1, "", answer)
+        return Done(0, answer if isinstance(answer, str) else json.dumps(answer), "")
 
     def answer(self, command: str, *answers: Any) -> None:  # noqa: ANN401 - JSON values
         """Give these answers to the commands that begin so, instead of the recorded ones."""
         others = {key: told for key, told in self.answers.items() if not key.startswith(command)}
         self.answers = {command: list(answers)} | others
-        self.write()
 
     def items(self, command: str) -> list[dict[str, Any]]:
         """Return the objects of a recorded list."""
         told = next(told for key, told in self.answers.items() if key.startswith(command))
         found: list[dict[str, Any]] = told[0]["items"]
         return found
-
-    @property
-    def calls(self) -> list[str]:
-        """Return the commands so far."""
-        return (self.folder / "calls").read_text().splitlines()
-
-    @property
-    def created(self) -> list[dict[str, Any]]:
-        """Return the objects that were created."""
-        path = self.folder / "created"
-        return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
 
 
 @dataclass

@@ -27,7 +27,7 @@ from rljob.render.names import JobIdentity
 job = JobIdentity(*sys.argv[1:])
 for line in sys.stdin:
     frozen = configmap.read_snapshot(json.loads(line), BUILT_IN)
-    config = LAUNCHER.job_config(job, frozen.spec, 1)
+    config = LAUNCHER(frozen.spec).job_config(job, frozen.spec, 1)
     print(json.dumps(canonical_json(configmap.build_cluster_config(job, frozen.spec, 1, config))))
 """
 
@@ -39,7 +39,7 @@ def frozen_of(path: Path) -> list[configmap.Snapshot]:
 
 
 def rendered(frozen: configmap.Snapshot) -> str:
-    config = LAUNCHER.job_config(IDENTITY, frozen.spec, GENERATION)
+    config = LAUNCHER(frozen.spec).job_config(IDENTITY, frozen.spec, GENERATION)
     return canonical_json(configmap.build_cluster_config(IDENTITY, frozen.spec, GENERATION, config))
 
 

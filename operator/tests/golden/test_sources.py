@@ -1,4 +1,4 @@
-"""Every value of the golden manifests of Ascend clusters has a source: the job, the class's row, or a table.
+"""Every value of the manifests of Ascend clusters has a source: the job, the class's row, or a table.
 
 The test fails for a leaf of the rendered RayCluster that no row of SOURCES explains, and for a row that explains
 nothing.
@@ -9,19 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from builders import BUILT_IN_RECIPES, EXAMPLES, validate
+from rendered import render
 
 from rljob.render.accelerators import facts_of
-from rljob.render.env import VARIABLES
+from rljob.render.env import NO_AUTOLOAD, VARIABLES
 from rljob.render.ports import PORTS, RayVariable
 from rljob.render.stopping import worker_env
 
-FOLDER = Path(__file__).parent
 JOBS = sorted([*(EXAMPLES / "ascend").glob("*.yaml"), EXAMPLES / "qwen3-235b.yaml", EXAMPLES / "deepseek-v3.yaml"])
 POD = r"\.spec\.(headGroupSpec|workerGroupSpecs\[trainer\])\.template\.spec"
 WORKER_POD = r"\.spec\.workerGroupSpecs\[trainer\]\.template\.spec"
@@ -53,7 +52,6 @@ SOURCES: dict[str, str] = {
     rf"{POD}\.(nodeSelector|tolerations)": "spec: template",
     rf"{WORKER_POD}\.affinity\.nodeAffinity\..*": "row: nodeLabels",
     r"\.spec\.headGroupSpec\.template\.spec\.affinity\.nodeAffinity\.preferred.*": "nodeLabels of all NPU rows",
-    rf"{WORKER_POD}\.runtimeClassName": "row: runtimeClassName",
     rf"{POD}\.volumes\[(rljob-spool|rljob-config)\].*": "contract: head_paths",
     rf"{POD}\.volumes\[rljob-runtime\].*": "injection.py: the copy of the runtime",
     rf"{WORKER_POD}\.volumes\[rljob-driver-.*": "row: hostPaths",
@@ -98,7 +96,7 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 def clusters() -> dict[str, dict[str, Any]]:
     found = {}
     for path in JOBS:
-        documents = yaml.safe_load_all((FOLDER / path.name).read_text())
+        documents = render(yaml.safe_load(path.read_text()))
         (found[path.stem],) = (each for each in documents if each.get("kind") == "RayCluster")
     return found
 
@@ -120,7 +118,7 @@ def test_every_variable_stands_in_a_table_or_in_the_job(name: str) -> None:
     spec = validate(name, yaml.safe_load(job.read_text())["spec"], BUILT_IN_RECIPES).spec
     assert spec is not None
     tables = {row.name for row in VARIABLES} | set(RayVariable) | set(facts_of(spec).env)
-    tables |= {row["name"] for row in worker_env(spec)}
+    tables |= {row["name"] for row in (*worker_env(spec), NO_AUTOLOAD)}
     own = {
         variable.name for template in (spec.head.template, spec.worker_groups[0].template) for variable in template.env
     }

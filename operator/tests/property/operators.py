@@ -1,7 +1,7 @@
 """The operators of a simulated world: started with empty memory, run round by round, stopped at any write, or frozen.
 
 One leads at a time. A frozen operator is in the middle of a write; its successor takes over, and when it resumes, it
-continues with its old memory, like a process whose node was paused. `fates` decide the result of requests.
+continues with its old memory, like a process whose node was paused. `request_faults` decide the result of requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from builders import Json
 from doubles.clock import FrozenClock
 from doubles.fake import Call, Failure, FakeCluster
 from doubles.fake_ray import FakeRay
-from property.tally import TALLY
+from property.chaos import STATISTICS
 from property.watch import Watch
 
 from rljob.cluster.errors import HeadUnreachable, OutsideError, RateLimited, Unavailable
@@ -31,7 +31,7 @@ from rljob.control.resync import Resync
 from rljob.control.store import Key
 from rljob.core.context import Context
 from rljob.core.derived import Derived
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
 from rljob.core.reconcile import STEPS
@@ -58,7 +58,7 @@ ROUNDS_OF_AN_EX_LEADER = 5
 
 
 def reconcile_as_declared(
-    observed: Observed, now: datetime, launcher: Launcher, accelerators: AcceleratorTable, derived: Derived
+    observed: Observed, now: datetime, launcher: LauncherOf, accelerators: AcceleratorTable, derived: Derived
 ) -> Plan:
     """Reconcile, and check that a step decides if its requirements say that it does in any case."""
     context = Context.of(observed, now, launcher, accelerators, derived)
@@ -99,11 +99,11 @@ class _Sleeper:
     thawed: asyncio.Event
 
 
-Fate = Callable[[Request], Failure | None]
+RequestFault = Callable[[Request], Failure | None]
 
 
 class Operators:
-    """The operators and their disturbances."""
+    """The operators and the faults that affect them."""
 
     def __init__(self) -> None:
         self.clock = FrozenClock()
@@ -113,7 +113,7 @@ class Operators:
         self.ray = _Ray(self)
         self.watch = Watch(self.cluster)
         self.loop = asyncio.Runner()
-        self.fates: list[Fate] = []
+        self.request_faults: list[RequestFault] = []
         self.words: list[str] = []
         """What operators wrote, in order."""
         self.tried = 0
@@ -135,10 +135,10 @@ class Operators:
         self._doubts_until = 0.0
         """Time at which the leader has renewed its Lease and writes again."""
         self.ex_leader_sleeps = 0
-        """Number of acts of a story for which it sleeps; 0: until its successor rests."""
+        """Number of acts of a scenario for which it sleeps; 0: until its successor rests."""
         self.wiped = False
         """Whether the status was lost once."""
-        self.disturbed = False
+        self.retry_pending = False
         """Whether the last round failed and the next one has not run yet."""
         self.operator: Reconciler | None = None
         self._resynced = 0.0
@@ -176,7 +176,7 @@ class Operators:
 
     def stop_operator(self) -> None:
         """Stop the operator and drop its memory."""
-        TALLY["operator stops"] += 1
+        STATISTICS["operator stops"] += 1
         self.operator = None
         self.watch.follow(None)
 
@@ -206,7 +206,7 @@ class Operators:
         while self.clock.monotonic() >= self.away_until:
             operator = self.operator or self.start_operator()
             if operator is None:
-                self.disturbed = True
+                self.retry_pending = True
                 self.away_until = self.clock.monotonic() + START_AGAIN_SECONDS
                 return
             try:
@@ -219,7 +219,7 @@ class Operators:
                     assert rounds <= limit * (1 + ends) + self._stale, f"does not rest: {self.words[first:]}"
                 else:
                     # Without a job, no round shows that everything works again.
-                    self.disturbed = self.disturbed and operator.queue.next_due_seconds() is not None
+                    self.retry_pending = self.retry_pending and operator.queue.next_due_seconds() is not None
                     return
             except CrashError:
                 self.stop_operator()
@@ -255,11 +255,11 @@ class Operators:
             if (result := self.loop.run(self._work(operator, key))) is None:
                 return False
         except OutsideError as error:
-            self.disturbed = True
+            self.retry_pending = True
             pause = error.retry_after_seconds if isinstance(error, RateLimited) else 0.0
             operator.queue.add_failed(key, pause)
         else:
-            self.disturbed = False
+            self.retry_pending = False
             self._stale += result in (Result.STALE, Result.ASKED)
         operator.queue.done(key)
         return True
@@ -273,7 +273,7 @@ class Operators:
         if not self._frozen.is_set():
             frozen.cancel()
             return await work
-        TALLY["frozen leaders"] += 1
+        STATISTICS["frozen leaders"] += 1
         self.ex_leader = _Sleeper(operator, work, key, self._thawed)
         self.freezes_at = self.operator = None
         self.watch.follow(None)
@@ -295,7 +295,7 @@ class Operators:
             try:
                 await work
             except OutsideError:
-                TALLY["requests of an ex-leader that were refused"] += 1
+                STATISTICS["requests of an ex-leader that were refused"] += 1
             except CrashError:
                 return
             await sleeper.operator.observer.heads.settle()
@@ -320,7 +320,7 @@ class Operators:
         return request
 
     def _doubt(self) -> None:
-        TALLY["doubts"] += 1
+        STATISTICS["doubts"] += 1
         if self.ex_leader_is_awake:
             # It never renews a Lease of another holder.
             self._ex_leader_doubts = True
@@ -335,20 +335,20 @@ class Operators:
             self._request = Request(0, f"{call.verb} {call.kind.kind}")
 
     def _fault(self, _: Call) -> Failure | None:
-        return self.fate(self._request)
+        return self.failure_of(self._request)
 
-    def fate(self, request: Request) -> Failure | None:
-        """Apply the first fate that affects a request."""
-        failure = next((failure for fate in self.fates if (failure := fate(request)) is not None), None)
+    def failure_of(self, request: Request) -> Failure | None:
+        """Return the failure of the first fault that affects a request."""
+        failure = next((failure for fault in self.request_faults if (failure := fault(request)) is not None), None)
         if self.clock.monotonic() < (self.heads_silent_until if request.to_head else self.outage_until):
             failure = Failure(Unavailable("down"))
         if failure is not None:
             kind = "HeadUnreachable" if request.to_head else failure.error.reason
-            TALLY[f"fault {kind}{' after the commit' if failure.committed else ''}"] += 1
+            STATISTICS[f"fault {kind}{' after the commit' if failure.committed else ''}"] += 1
         return failure
 
     def _after_write(self, word: str) -> None:
-        TALLY["writes"] += 1
+        STATISTICS["writes"] += 1
         self.words.append(word)
         if self.stops(len(self.words)):
             self.crashes.append(word)
@@ -356,7 +356,7 @@ class Operators:
 
 
 class _Ray(FakeRay):
-    """The heads, whose exporter and job API can be silent separately, with the same fates as the API server."""
+    """The heads, whose exporter and job API can be silent separately, with the same faults as the API server."""
 
     def __init__(self, operators: Operators) -> None:
         super().__init__()
@@ -390,11 +390,11 @@ class _Ray(FakeRay):
         _lose_answer(failure)
 
     def _read(self, word: str, *, silent: bool) -> None:
-        if silent or self._operators.fate(Request(0, word, to_head=True)) is not None:
+        if silent or self._operators.failure_of(Request(0, word, to_head=True)) is not None:
             raise HeadUnreachable(f"{word}: no answer")
 
     async def _write(self, word: str, *, silent: bool) -> Failure | None:
-        failure = self._operators.fate(await self._operators.begin_write(word, to_head=True))
+        failure = self._operators.failure_of(await self._operators.begin_write(word, to_head=True))
         if silent or (failure is not None and not failure.committed):
             raise HeadUnreachable(f"{word}: no answer")
         return failure

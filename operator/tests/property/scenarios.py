@@ -1,6 +1,6 @@
-"""The lives of a job, as data: what happens to it, in order, and how it ends. Each row is one life.
+"""Scenarios of a job, as data: what happens to it, in order, and how it ends. Each row is one scenario.
 
-A story waits for states of the world, never for a number of rounds or seconds. So it can be told while the operator is
+A scenario waits for states of the world, never for a number of rounds or seconds. So it can run while the operator is
 stopped, its requests fail or its watches are wrong, and still has exactly one correct end.
 """
 
@@ -30,7 +30,7 @@ PATIENT = {
     "deadlines": {"startSeconds": 86_400, "progressSeconds": 86_400},
     "stop": {"graceSeconds": 14_400},
 }
-"""No disturbance of these tests lasts this long, because a deadline that passes would be another story."""
+"""No fault of these tests lasts this long, because a deadline that passes would be another scenario."""
 SAVING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
 ON_RECIPE = {"recipeRef": {"name": "base"}, "trainer": {"learningRate": None}}
 RESTARTING = SAVING | {"restart": {"maxRestarts": 3, "maxInfrastructureRestarts": 3, "backoffSeconds": 10}}
@@ -45,7 +45,7 @@ PREPARED = {
 class Scenario:
     """One row."""
 
-    story: tuple[Act, ...]
+    acts: tuple[Act, ...]
     ends: State | None
     """None: deleted."""
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Scenario:
     """Objects that exist before the job."""
 
     def begin(self) -> World:
-        """Return the world before the story."""
+        """Return the world before the first act."""
         world = World(small_spec({**PATIENT, **self.spec}))
         world.put_recipe({"trainer": {"learningRate": "1e-5"}})
         if self.setting is not None:
@@ -62,8 +62,8 @@ class Scenario:
         return world
 
     def play(self, world: World) -> None:
-        """Tell the story, and wait until the world settles."""
-        for act in self.story:
+        """Run the acts, and wait until the world settles."""
+        for act in self.acts:
             act(world)
             if world.ex_leader is not None:
                 world.ex_leader_sleeps -= 1
@@ -297,7 +297,7 @@ def sees_a_downgrade(world: World) -> None:
     world.until(lambda w: w.condition(ConditionType.RENDERER_DRIFT) == "False")
 
 
-def tells_its_save(world: World) -> None:
+def reports_its_save(world: World) -> None:
     """Report the last save, if the frozen spec has checkpoints."""
     saved = world.head.progress.checkpoint_step if world.head and world.head.progress else None
     assert saved
@@ -307,8 +307,8 @@ def tells_its_save(world: World) -> None:
 def has_exported(world: World) -> None:
     """Export its last checkpoint after it has succeeded."""
 
-    def ended(told: World) -> bool:
-        export = told.status.export
+    def ended(now: World) -> bool:
+        export = now.status.export
         return export is not None and [entry.state for entry in export.steps] == [ExportState.SUCCEEDED]
 
     world.until(ended)
@@ -322,7 +322,9 @@ def sees_the_recipe_change(world: World) -> None:
 
 def _holds_nothing_astray(world: World) -> bool:
     """Return whether no cluster of a former leader is left, which would hold NPUs in any state."""
-    return not {cluster["metadata"]["name"] for cluster in world.cluster.objects(RAY_CLUSTER)} & {*world.judge.strays}
+    return not {cluster["metadata"]["name"] for cluster in world.cluster.objects(RAY_CLUSTER)} & {
+        *world.invariants.strays
+    }
 
 
 def _is_asked_to_stop(world: World) -> bool:
@@ -402,7 +404,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "operator upgrade": Scenario((trains(3), sees_an_upgrade, trains(5), ends(0)), State.SUCCEEDED),
     "operator upgrade and downgrade": Scenario(
-        (trains(3), sees_an_upgrade, trains(5), sees_a_downgrade, trains(5), tells_its_save, ends(0)),
+        (trains(3), sees_an_upgrade, trains(5), sees_a_downgrade, trains(5), reports_its_save, ends(0)),
         State.SUCCEEDED,
         SAVING,
     ),
@@ -425,12 +427,12 @@ LOSSES = re.compile("|".join(sorted(LOST)))
 
 
 def fingerprint(world: World, *, words: bool = True) -> dict[str, object]:
-    """Return what must not depend on disturbances; without words, also not on what was seen first."""
+    """Return what must not depend on faults; without words, also not on what was seen first."""
     kinds = [kind for kind in KINDS.values() if kind != EVENT]
     left = [item for kind in kinds for item in world.cluster.objects(kind) if not _is_courtesy(item)]
     return {
         "objects": sorted((item["kind"], item["metadata"]["name"], _plain(item.get("data"))) for item in left),
-        "clusters made": world.judge.clusters_made,
+        "clusters made": world.invariants.clusters_made,
         "submissions": [submitted.submission_id for submitted in world.ray.submissions],
         "stopped attempts": sorted({stop.attempt for stop in world.ray.stops}),
         "status": _plain((world.job or {}).get("status"), words=words),

@@ -1,8 +1,8 @@
-"""Whatever is disturbed, a story ends as it does undisturbed: the same world, one cluster, one submission.
+"""With any fault, a scenario ends as it does without one: the same world, one cluster, one submission.
 
-Each scenario is told once undisturbed, and then again with each disturbance at its moments: at every second one for
-stops, at one for the others; `make chaos` uses all moments. Then hypothesis combines up to three disturbances in one
-story.
+Each scenario runs once without faults, and then again with them: stopped at every fourth moment, and with every
+second of the others at one moment. `make chaos` uses all faults and moments. Then hypothesis combines up to three
+faults in one scenario.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pytest
 from doubles.fake import Failure
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.disturbances import DISTURBANCES, Moment
+from property.chaos import COMBINATIONS, FULL, PARTS, STATISTICS
+from property.faults import FAULTS, Moment
 from property.operators import Request
 from property.scenarios import SCENARIOS, fingerprint
-from property.tally import FULL, MIXTURES, PARTS, TALLY
 
 from rljob.api.status import State
 from rljob.cluster.errors import Invalid
@@ -31,8 +31,8 @@ from rljob.core.reasons import Reason
 pytestmark = pytest.mark.no_cover
 
 SAMPLE = 1
-"""Moments of each disturbance in each scenario that `make test` tries."""
-STOPS_EVERY = 2
+"""Moments of each fault in each scenario that `make test` tries."""
+STOPS_EVERY = 4
 """Interval of the writes of a scenario at which `make test` stops the operator."""
 SEEDS = 5
 FORGETFUL = frozenset({"fail, status lost", "preempt, status lost"})
@@ -41,8 +41,8 @@ That no second driver is sent and the job ends well holds all the same."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """A story as it goes undisturbed."""
+class Recording:
+    """What happens in a scenario without faults."""
 
     words: tuple[str, ...]
     events: int
@@ -50,25 +50,25 @@ class Told:
     left_without_words: dict[str, object]
 
     def moments(self, moment: Moment) -> range:
-        """Return every number that a disturbance can have."""
+        """Return every number that a fault can have."""
         return range(1, 1 + {Moment.WRITE: len(self.words), Moment.EVENT: self.events, Moment.SEED: SEEDS}[moment])
 
 
 @functools.cache
-def undisturbed(name: str) -> Told:
-    """Tell a story undisturbed."""
+def without_faults(name: str) -> Recording:
+    """Run a scenario without faults."""
     scenario = SCENARIOS[name]
     with contextlib.closing(scenario.begin()) as world:
         scenario.play(world)
         assert world.tried == len(world.words), "a write failed"
-        return Told(tuple(world.words), world.watch.seen, fingerprint(world), fingerprint(world, words=False))
+        return Recording(tuple(world.words), world.watch.seen, fingerprint(world), fingerprint(world, words=False))
 
 
-def tell(name: str, *disturbances: tuple[str, int]) -> None:
-    """Tell a story with disturbances, and compare its end."""
-    scenario, plain = SCENARIOS[name], undisturbed(name)
-    rows = [(DISTURBANCES[row], number) for row, number in disturbances]
-    TALLY["stories"] += 1
+def run_with(name: str, *faults: tuple[str, int]) -> None:
+    """Run a scenario with faults, and compare its end."""
+    scenario, plain = SCENARIOS[name], without_faults(name)
+    rows = [(FAULTS[row], number) for row, number in faults]
+    STATISTICS["scenarios"] += 1
     with contextlib.closing(scenario.begin()) as world:
         for row, number in rows:
             row.arm(world, number)
@@ -78,7 +78,7 @@ def tell(name: str, *disturbances: tuple[str, int]) -> None:
         left = fingerprint(world, words=words)
         if name in FORGETFUL and not (words and len(rows) == 1):
             left, expected = without_attempts(left), without_attempts(expected)
-        assert left == expected, f"{name}, with {disturbances}"
+        assert left == expected, f"{name}, with {faults}"
 
 
 def without_attempts(left: dict[str, object]) -> dict[str, object]:
@@ -95,7 +95,7 @@ def some(name: str, row: str, numbers: range) -> Iterator[int]:
         yield from numbers
         return
     if row == "stopped":
-        # Stories begin alike: of two with the same beginning, one is stopped at its odd writes, one at its even ones.
+        # Scenarios begin alike: those with the same beginning are stopped at different writes of it.
         yield from numbers[sorted(SCENARIOS).index(name) % STOPS_EVERY :: STOPS_EVERY]
         return
     for part in range(SAMPLE):
@@ -104,7 +104,7 @@ def some(name: str, row: str, numbers: range) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_story_in_peace_ends_as_it_should_and_is_over(name: str) -> None:
+def test_an_undisturbed_scenario_ends_in_its_state_and_writes_nothing_afterwards(name: str) -> None:
     scenario = SCENARIOS[name]
     with contextlib.closing(scenario.begin()) as world:
         scenario.play(world)
@@ -116,24 +116,32 @@ def test_a_story_in_peace_ends_as_it_should_and_is_over(name: str) -> None:
         assert (world.words, world.job) == (words, version), "the operator wrote to a finished job"
 
 
-@pytest.mark.parametrize("row", DISTURBANCES)
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_disturbance_changes_nothing_in_the_end(name: str, row: str) -> None:
-    for number in some(name, row, undisturbed(name).moments(DISTURBANCES[row].moment)):
-        tell(name, (row, number))
+PAIRS = [
+    (name, row)
+    for place, name in enumerate(sorted(SCENARIOS))
+    for number, row in enumerate(FAULTS)
+    if FULL or row == "stopped" or (place + number) % 2
+]
+"""Each fault in every second scenario, and half of the faults in each scenario; `make chaos` has all."""
+
+
+@pytest.mark.parametrize(("name", "row"), PAIRS)
+def test_a_fault_does_not_change_how_a_scenario_ends(name: str, row: str) -> None:
+    for number in some(name, row, without_faults(name).moments(FAULTS[row].moment)):
+        run_with(name, (row, number))
 
 
 @pytest.mark.parametrize(
-    ("name", "disturbances"),
+    ("name", "faults"),
     [
         ("device fault", (("a watch that died", 3), ("an ex-leader that wakes two acts later", 2))),
         ("half of the nodes", (("a watch that died", 1), ("an ex-leader that wakes an act later", 2))),
     ],
 )
 def test_a_cluster_of_an_ex_leader_that_no_watch_shows_has_no_other_beside_it(
-    name: str, disturbances: tuple[tuple[str, int], ...]
+    name: str, faults: tuple[tuple[str, int], ...]
 ) -> None:
-    tell(name, *disturbances)
+    run_with(name, *faults)
 
 
 def _invalid(number: int, request: Request) -> Failure | None:
@@ -142,14 +150,14 @@ def _invalid(number: int, request: Request) -> Failure | None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_child_that_the_server_finds_wrong_ends_the_job_and_holds_nothing(name: str) -> None:
-    scenario, plain = SCENARIOS[name], undisturbed(name)
+    scenario, plain = SCENARIOS[name], without_faults(name)
     for number in some(name, "invalid", plain.moments(Moment.WRITE)):
         word = plain.words[number - 1]
         makes_child = word.startswith("create ") and word != "create Secret"
         if makes_child and number > plain.words.index("submit"):
-            continue  # the story would continue without its job
+            continue  # the scenario would continue without its job
         with contextlib.closing(scenario.begin()) as world:
-            world.fates.append(functools.partial(_invalid, number))
+            world.request_faults.append(functools.partial(_invalid, number))
             if makes_child:
                 scenario.play_out(world)
                 assert (world.status.state, world.status.reason) == (State.FAILED, Reason.INVALID_MANIFEST)
@@ -158,33 +166,33 @@ def test_a_child_that_the_server_finds_wrong_ends_the_job_and_holds_nothing(name
                 assert fingerprint(world, words=False) == plain.left_without_words, f"{name}, invalid: {word}"
 
 
-MIXED = sorted(set(SCENARIOS) - {"fail unheard"})
-"""Stories into which disturbances are mixed: in that one the exporter is silent for nearly as long as its last word is
-waited for, and two disturbances on top of it outlast the wait. Then Ray's word ends the attempt, as it should."""
+COMBINED = sorted(set(SCENARIOS) - {"fail unheard"})
+"""Scenarios in which faults are combined: in that one the exporter is silent for nearly as long as its last word is
+waited for, and two faults on top of it outlast the wait. Then Ray's word ends the attempt, as it should."""
 
 
 @st.composite
-def mixtures(draw: st.DrawFn) -> tuple[str, list[tuple[str, int]]]:
-    """Choose a story and its disturbances."""
-    name = draw(st.sampled_from(MIXED))
-    rows = draw(st.lists(st.sampled_from(sorted(DISTURBANCES)), min_size=2, max_size=3, unique=True))
-    told = undisturbed(name)
-    return name, [(row, draw(st.sampled_from(told.moments(DISTURBANCES[row].moment)))) for row in rows]
+def combinations(draw: st.DrawFn) -> tuple[str, list[tuple[str, int]]]:
+    """Choose a scenario and its faults."""
+    name = draw(st.sampled_from(COMBINED))
+    rows = draw(st.lists(st.sampled_from(sorted(FAULTS)), min_size=2, max_size=3, unique=True))
+    plain = without_faults(name)
+    return name, [(row, draw(st.sampled_from(plain.moments(FAULTS[row].moment)))) for row in rows]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 @settings(
     derandomize=not FULL,
-    max_examples=-(-MIXTURES // PARTS),
+    max_examples=-(-COMBINATIONS // PARTS),
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-@given(mixture=mixtures())
-def test_no_mixture_of_disturbances_changes_anything_in_the_end(
-    mixture: tuple[str, list[tuple[str, int]]], part: int
+@given(combination=combinations())
+def test_no_combination_of_faults_changes_how_a_scenario_ends(
+    combination: tuple[str, list[tuple[str, int]]], part: int
 ) -> None:
     del part
-    TALLY["examples: mixtures of disturbances"] += 1
-    tell(mixture[0], *mixture[1])
+    STATISTICS["examples: combinations of faults"] += 1
+    run_with(combination[0], *combination[1])

@@ -1,4 +1,4 @@
-"""Deleting a job that must save first, in the whole world; test_chaos covers disturbances."""
+"""Deleting a job that must save first, in the whole world; test_chaos covers faults."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_recipe_that_nobody_stands_on_costs_nothing(world: World) -> None:
     assert world.words[words:] == []
 
 
-def test_deleted_and_restored_recipes_are_told_and_never_taken(world: World) -> None:
+def test_deleted_and_restored_recipes_are_reported_and_never_applied(world: World) -> None:
     before = children(world)
     made = world.cluster.find(RL_RECIPE, "team", "ours")
     assert made is not None

@@ -44,9 +44,9 @@ def test_every_attempt_is_written_down_once_and_outlives_its_cluster(world: Worl
     world.lose_head()
     finish(world)
     assert world.cluster.objects(RAY_CLUSTER) == ()
-    told = kept(world)
-    assert [entry["attempt"]["reason"] for entry in told.values()] == ["HeadLost", "Ended"]
-    first = told["attempt-1.json"]
+    evidence = kept(world)
+    assert [entry["attempt"]["reason"] for entry in evidence.values()] == ["HeadLost", "Ended"]
+    first = evidence["attempt-1.json"]
     assert (first["progress"]["step"], first["checkpoint"]["step"]) == (6, 6)
     assert [warning["reason"] for warning in first["warnings"]] == ["NodeNotReady"]
     assert world.words.count("evidence") == 2

@@ -27,8 +27,8 @@ def test_they_stand_among_the_attempts_and_use_numbers_up() -> None:
     for _ in range(2):
         fail_to_start(world)
     train(world)
-    told = [(attempt.number, attempt.cluster_name, attempt.reason) for attempt in world.status.attempts]
-    assert told == [(1, "sums-00000-1", REASON), (2, "sums-00000-2", REASON), (3, "sums-00000-3", None)]
+    attempts = [(attempt.number, attempt.cluster_name, attempt.reason) for attempt in world.status.attempts]
+    assert attempts == [(1, "sums-00000-1", REASON), (2, "sums-00000-2", REASON), (3, "sums-00000-3", None)]
     assert {attempt.outcome for attempt in world.status.attempts} == {AttemptOutcome.LOST, None}
     assert submissions(world) == ["sums-00000-3-3"]
     finish(world)

@@ -123,7 +123,7 @@ def test_only_enough_identical_ends_end_a_job(ends: list[tuple[int, int, bool]])
     world.close()
 
 
-def test_an_initializer_whose_pod_is_refused_is_told_and_given_up() -> None:
+def test_an_initializer_whose_pod_is_refused_is_reported_and_ends_at_the_start_deadline() -> None:
     world = World(small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]}))
     wait(world)
     wait(world, 20)

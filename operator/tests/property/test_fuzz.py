@@ -13,18 +13,17 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from builders import NOW, Json, job, small_spec, validate
 from corpus import BAD
-from corpus.good import GOOD
 from hypothesis import given, settings
+from property.documents import GOOD_SPECS, RECIPES, SPECS
 from property.mutations import METADATA, manifests, mutations, texts
 
-from rljob.api.v1alpha1 import API_VERSION, RecipeKind
+from rljob.api.v1alpha1 import API_VERSION
 from rljob.api.yaml11 import load_all
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import read_path
@@ -41,8 +40,6 @@ from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
 
 EXAMPLES = int(os.environ.get("RLJOB_FUZZ_EXAMPLES", "300"))
-ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = ("examples", "operator/tests/golden/jobs", "charts/rljob-operator/recipes")
 IDENTITY = JobIdentity("team", "sums", "0a1b2c3d")
 FIELD = re.compile(r"(metadata\.name|((Cluster)?RLRecipe [^:]*: )?spec(\b.*)?)", re.DOTALL)
 """Fields of a spec, and of recipes."""
@@ -52,18 +49,6 @@ OUTSIDE = re.compile(r"((Cluster)?RLRecipe .*: )?(?!spec\b)\S.*", re.DOTALL)
 COUNTS: Counter[str] = Counter()
 
 
-def found(kinds: set[str]) -> list[Json]:
-    """Return the manifests of some kinds."""
-    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.yaml"))
-    documents = [document for path in paths for document in load_all(path.read_text())]
-    return [document for document in documents if isinstance(document, dict) and document.get("kind") in kinds]
-
-
-RECIPES = found({kind.value for kind in RecipeKind})
-SPECS = [document["spec"] for document in found({"RLJob"})]
-# A recipe alone lacks required fields; merged over a small job, its arithmetic is reached.
-SPECS += [small_spec(recipe["spec"]["template"]) for recipe in RECIPES]
-GOOD_SPECS = [*SPECS, *(small_spec(change) for change in GOOD.values())]
 BAD_SPECS = [bad.spec for bad in BAD.values()]
 
 
@@ -143,7 +128,7 @@ def judge(checked: Checked, also: re.Pattern[str] = FIELD) -> None:
     COUNTS["accepted" if checked.spec else "refused"] += 1
     if checked.spec is None:
         return
-    config = LAUNCHER.job_config(IDENTITY, checked.spec, 1)
+    config = LAUNCHER(checked.spec).job_config(IDENTITY, checked.spec, 1)
     assert configmap.build_cluster_config(IDENTITY, checked.spec, 1, config)
     assert all(build_initializer(IDENTITY, checked.spec, entry) for entry in initializers(checked.spec))
     frozen = configmap.Snapshot(checked.spec, checked.recipes)

@@ -30,7 +30,7 @@ def test_a_kuberay_that_is_away_for_hours_costs_no_attempt(world: World) -> None
     finish(world)
     status = world.status
     assert (status.restarts, status.counters.infrastructure_failures, len(status.attempts)) == (0, 0, 1)
-    assert world.judge.clusters_made == ["sums-00000-1"]
+    assert world.invariants.clusters_made == ["sums-00000-1"]
 
 
 def test_a_kuberay_that_comes_back_and_makes_no_pods_has_the_usual_time(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The life of one job in the whole world, write by write; test_chaos covers disturbances."""
+"""The life of one job in the whole world, write by write; test_chaos covers faults."""
 
 from collections.abc import Iterator
 

@@ -13,7 +13,7 @@ from doubles.fake import Failure
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from property.tally import FULL, HISTORIES, TALLY
+from property.chaos import FULL, HISTORIES, STATISTICS
 from property.world import KEY, World
 from schema_check import violations
 
@@ -68,7 +68,7 @@ FAULTS = {
 }
 
 
-class Fate(RuleBasedStateMachine):
+class JobMachine(RuleBasedStateMachine):
     """One job, one operator, any history."""
 
     world: World
@@ -76,7 +76,7 @@ class Fate(RuleBasedStateMachine):
     @initialize(spec=st.sampled_from(sorted(SPECS)), stage=st.integers(0, 6))
     def create(self, spec: str, stage: int) -> None:
         """Start at any point of a life; by chance alone, hardly any history would reach training."""
-        TALLY["examples: histories of the state machine"] += 1
+        STATISTICS["examples: histories of the state machine"] += 1
         self.world = world = World(merged(small_spec(), SPECS[spec]))
         train = partial(world.run_driver, steps=2)
         way = (world.end_initializers, world.end_initializers, world.admit, world.make_ready, train, train)
@@ -198,7 +198,7 @@ class Fate(RuleBasedStateMachine):
     @rule(fault=st.sampled_from(sorted(FAULTS)), calls=st.integers(1, 2))
     def fail_writes(self, fault: str, calls: int) -> None:
         left = iter(range(calls))
-        self.world.fates[:] = [
+        self.world.request_faults[:] = [
             lambda request: FAULTS[fault] if request.writes and next(left, None) is not None else None
         ]
 
@@ -216,9 +216,9 @@ class Fate(RuleBasedStateMachine):
     def run_driver(self, steps: int, *, saves: bool) -> None:
         self.world.run_driver(steps, saves=saves)
 
-    @rule(code=st.sampled_from([0, 1, 64, 65, 66, 67, 68, 137]), told=st.booleans())
-    def end_driver(self, code: int, *, told: bool) -> None:
-        self.world.end_driver(code, told=told)
+    @rule(code=st.sampled_from([0, 1, 64, 65, 66, 67, 68, 137]), reported=st.booleans())
+    def end_driver(self, code: int, *, reported: bool) -> None:
+        self.world.end_driver(code, reported=reported)
 
     # A frozen leader's POST may be in flight: Ray knows it only by its ID, and accepts it as new after forgetting that.
     @precondition(lambda self: self.world.ex_leader is None)
@@ -238,7 +238,7 @@ class Fate(RuleBasedStateMachine):
             assert list(violations(STATUS_SCHEMA, job["status"])) == []
 
     @invariant()
-    def it_never_waits_for_what_nobody_tells(self) -> None:
+    def an_active_job_always_has_a_next_round(self) -> None:
         world = self.world
         if world.watch.held:
             return
@@ -248,10 +248,10 @@ class Fate(RuleBasedStateMachine):
         if world.is_finished and world.ray_cluster is None:
             return
         if world.status.state is State.SUSPENDED:
-            assert world.disturbed or world.ray_cluster is None, "NPUs are held by a suspended job"
+            assert world.retry_pending or world.ray_cluster is None, "NPUs are held by a suspended job"
             return
         assert world.operator.queue.next_due_seconds() is not None, f"hangs at {world.status}"
-        if (found := world.ray_cluster) is not None and not world.disturbed and not world.is_finished:
+        if (found := world.ray_cluster) is not None and not world.retry_pending and not world.is_finished:
             assert world.status.intent is not None
             # The first observation contains its UID, and nothing is submitted to it before.
             known = world.status.intent.cluster_uid in ((None,) if world.status.intent.attempt == 0 else ())
@@ -272,7 +272,7 @@ class Fate(RuleBasedStateMachine):
         world.watch.release()
         world.freezes_at = None
         world.wake_ex_leader()
-        world.fates.clear()
+        world.request_faults.clear()
         world.ray.exporter_silent = world.ray.api_silent = False
         if world.job is not None and "deletionTimestamp" in world.job["metadata"]:
             world.clock.advance(700)
@@ -305,7 +305,7 @@ class Fate(RuleBasedStateMachine):
 
 
 def test_a_stop_that_ends_when_it_is_taken_back_and_the_next_attempt_share_a_moment() -> None:
-    state = Fate()
+    state = JobMachine()
     state.create(spec="holding", stage=4)
     state.suspend(suspended=True)
     state.world.settle()
@@ -316,7 +316,7 @@ def test_a_stop_that_ends_when_it_is_taken_back_and_the_next_attempt_share_a_mom
 
 
 def test_a_cluster_that_an_ex_leader_makes_while_the_status_is_lost_is_the_jobs_own() -> None:
-    state = Fate()
+    state = JobMachine()
     state.create(spec="gang", stage=0)
     state.delete_cluster()
     state.freeze_before(writes=2)
@@ -329,11 +329,11 @@ def test_a_cluster_that_an_ex_leader_makes_while_the_status_is_lost_is_the_jobs_
         state.end_well()
     finally:
         state.world.close()
-    assert not state.world.judge.strays
+    assert not state.world.invariants.strays
 
 
 def test_a_cluster_that_an_ex_leader_makes_for_a_job_whose_start_has_timed_out_goes_again() -> None:
-    state = Fate()
+    state = JobMachine()
     state.create(spec="gang", stage=0)
     state.work()
     state.delete_cluster()
@@ -344,12 +344,12 @@ def test_a_cluster_that_an_ex_leader_makes_for_a_job_whose_start_has_timed_out_g
         state.end_well()
     finally:
         state.world.close()
-    assert len(state.world.judge.strays) == 1
+    assert len(state.world.invariants.strays) == 1
 
 
 # The unit tests alone reach every branch; measuring coverage here would cost minutes.
-TestFate = pytest.mark.no_cover(Fate.TestCase)
-TestFate.settings = settings(
+TestJobMachine = pytest.mark.no_cover(JobMachine.TestCase)
+TestJobMachine.settings = settings(
     max_examples=HISTORIES,
     stateful_step_count=STEPS,
     deadline=None,

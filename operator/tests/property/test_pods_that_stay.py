@@ -33,7 +33,7 @@ def test_a_pod_that_does_not_go_is_named_and_holds_the_next_cluster_back(world: 
     train(world, 6)
     world.end_driver(1)
     wait(world, 30)
-    made = len(world.judge.clusters_made)
+    made = len(world.invariants.clusters_made)
     assert world.status.reason == "Ended"
     (pod,) = world.cluster.objects(POD)
     gone = times.from_text(pod["metadata"]["deletionTimestamp"])
@@ -41,16 +41,16 @@ def test_a_pod_that_does_not_go_is_named_and_holds_the_next_cluster_back(world: 
         assert world.status.reason == "Ended"
         wait(world, 30)
     wait(world)
-    told = world.status
-    assert (told.state, told.reason) == (State.RESTARTING, Reason.POD_STUCK)
-    assert f"pod {pod['metadata']['name']} on node-1 should have terminated by" in str(told.message)
+    status = world.status
+    assert (status.state, status.reason) == (State.RESTARTING, Reason.POD_STUCK)
+    assert f"pod {pod['metadata']['name']} on node-1 should have terminated by" in str(status.message)
     words = len(world.words)
     wait(world, 600)
-    assert (len(world.judge.clusters_made), world.words[words:]) == (made, [])
+    assert (len(world.invariants.clusters_made), world.words[words:]) == (made, [])
     world.cluster.lingering.clear()
     world.cluster.finish_deletion(POD, "team", pod["metadata"]["name"])
     finish(world)
-    assert len(world.judge.clusters_made) == made + 1
+    assert len(world.invariants.clusters_made) == made + 1
 
 
 def test_a_head_on_a_node_that_is_off_frees_the_others_a_minute_after_its_grace(world: World) -> None:

@@ -19,7 +19,7 @@ from doubles.fake_ray import FakeRay
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from property.tally import FULL
+from property.chaos import FULL
 
 from rljob.cluster.errors import Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB

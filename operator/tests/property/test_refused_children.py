@@ -37,11 +37,11 @@ def refuse(world: World, child: str, seconds: float) -> None:
     """Reject a kind of child, each time with another message."""
     end = world.clock.monotonic() + seconds
 
-    def fate(request: Request) -> Failure | None:
+    def fault(request: Request) -> Failure | None:
         refused = request.word == f"create {child}" and world.clock.monotonic() < end
         return Failure(Forbidden(f"exceeded quota: used: {request.number}")) if refused else None
 
-    world.fates.append(fate)
+    world.request_faults.append(fault)
 
 
 def live(world: World, seconds: float) -> None:

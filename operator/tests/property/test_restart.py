@@ -85,7 +85,7 @@ def test_a_step_that_was_made_meanwhile_is_one_write(world: World) -> None:
     assert world.status.progress.step == 6
 
 
-def test_a_head_that_stays_silent_is_told_of_five_minutes_after_the_restart(world: World) -> None:
+def test_a_silent_head_is_reported_five_minutes_after_the_restart(world: World) -> None:
     world.ray.exporter_silent = True
     restart(world)
     live(world, 250)

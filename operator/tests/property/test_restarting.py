@@ -84,7 +84,7 @@ def test_a_run_that_fails_gets_another_driver_in_its_cluster(world: World) -> No
     assert submissions(world) == ["sums-00000-1-1"]
     train(world)
     assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2"]
-    assert world.judge.clusters_made == ["sums-00000-1"]
+    assert world.invariants.clusters_made == ["sums-00000-1"]
     first, second = world.status.attempts
     assert (first.outcome, first.cause, first.last_step) == (AttemptOutcome.FAILED, FailureCause.USER, 7)
     assert (second.resumed_from_step, second.outcome) == (7, None)
@@ -249,7 +249,7 @@ def test_nothing_begins_before_its_time(world: World) -> None:
     wait(world, 5)
     assert (len(world.words), world.status.next_attempt_time) == (words, begin)
     wait(world, 10)
-    assert world.judge.clusters_made[-1] == "sums-00000-2"
+    assert world.invariants.clusters_made[-1] == "sums-00000-2"
 
 
 def test_a_preempted_cluster_waits_for_its_queue_and_counts_for_nobody() -> None:

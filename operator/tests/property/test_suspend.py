@@ -1,4 +1,4 @@
-"""Suspending and resuming in the whole world; test_chaos covers disturbances."""
+"""Suspending and resuming in the whole world; test_chaos covers faults."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_resumed_job_goes_on_as_the_next_generation_from_the_same_snapshot(wor
     world.cluster.edit(CLUSTER_RL_RECIPE, "", "base", lambda r: r.update(spec=recipe("1e-3")["spec"]))
     world.suspend(suspended=False)
     start(world)
-    assert world.judge.clusters_made == ["sums-00000-1", "sums-00000-2"]
+    assert world.invariants.clusters_made == ["sums-00000-1", "sums-00000-2"]
     assert [submitted.submission_id for submitted in world.ray.submissions] == ["sums-00000-1-1", "sums-00000-2-2"]
     assert [attempt.number for attempt in world.status.attempts] == [1, 2]
     assert dict(world.ray.submissions[-1].environment)["RLJOB_ATTEMPT"] == "2"
@@ -170,7 +170,7 @@ def test_a_broken_edit_holds_the_next_generation_until_it_is_mended(world: World
     world.edit_spec(small_spec(SAVING | ON_RECIPE))
     start(world)
     assert conditions(world)["Validated"] == ("True", "Valid")
-    assert world.judge.clusters_made == ["sums-00000-1", "sums-00000-2"]
+    assert world.invariants.clusters_made == ["sums-00000-1", "sums-00000-2"]
 
 
 def test_a_job_that_is_created_suspended_makes_nothing_until_it_may() -> None:
@@ -180,7 +180,7 @@ def test_a_job_that_is_created_suspended_makes_nothing_until_it_may() -> None:
     assert conditions(world)["Suspended"] == ("True", "Suspended")
     world.suspend(suspended=False)
     start(world)
-    assert world.judge.clusters_made == ["sums-00000-1"]
+    assert world.invariants.clusters_made == ["sums-00000-1"]
     world.close()
 
 
@@ -238,7 +238,7 @@ def test_a_run_that_is_through_when_it_is_asked_to_stop_has_succeeded(world: Wor
     assert world.status.stop is None
 
 
-def test_a_run_that_fails_while_it_saves_tells_and_may_go_on(world: World) -> None:
+def test_a_run_that_fails_while_it_saves_is_suspended_with_a_failed_attempt(world: World) -> None:
     start(world)
     world.suspend()
     settle(world)
@@ -259,7 +259,7 @@ def test_a_stop_completes_although_it_is_taken_back(world: World) -> None:
     assert world.status.state is State.STOPPING
     save_and_stop(world)
     start(world)
-    assert world.judge.clusters_made == ["sums-00000-1", "sums-00000-2"]
+    assert world.invariants.clusters_made == ["sums-00000-1", "sums-00000-2"]
 
 
 def test_the_next_cluster_waits_until_the_last_pod_is_gone(world: World) -> None:
@@ -272,12 +272,12 @@ def test_the_next_cluster_waits_until_the_last_pod_is_gone(world: World) -> None
     assert conditions(world)["Suspended"] == ("False", "Suspending")
     world.suspend(suspended=False)
     settle(world)
-    assert len(world.judge.clusters_made) == 1
+    assert len(world.invariants.clusters_made) == 1
     for pod in world.cluster.objects(POD):
         world.cluster.finish_deletion(POD, "team", pod["metadata"]["name"])
     world.cluster.lingering.clear()
     start(world)
-    assert len(world.judge.clusters_made) == 2
+    assert len(world.invariants.clusters_made) == 2
 
 
 def test_a_lost_status_of_a_suspended_job_uses_no_name_twice(world: World) -> None:
@@ -290,7 +290,7 @@ def test_a_lost_status_of_a_suspended_job_uses_no_name_twice(world: World) -> No
     assert conditions(world) == {"Suspended": ("True", "Suspended")}
     world.suspend(suspended=False)
     start(world)
-    assert world.judge.clusters_made == ["sums-00000-1", "sums-00000-2"]
+    assert world.invariants.clusters_made == ["sums-00000-1", "sums-00000-2"]
     assert world.ray.submissions[-1].submission_id == "sums-00000-2-2"
     assert snapshots(world) == ["sums-00000-1"]
 

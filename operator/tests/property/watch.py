@@ -41,7 +41,7 @@ class Watch:
         self._cluster = cluster
         self._feed: Feed | None = None
         self._pending: list[tuple[str, Kind, Manifest]] = []
-        cluster.watch(self._tell)
+        cluster.watch(self._send)
 
     def follow(self, feed: Feed | None) -> None:
         """Send events to another operator from now on, which has just listed everything."""
@@ -81,9 +81,9 @@ class Watch:
         self.is_cut = False
         for kind in SELECTORS:
             for manifest in self._cluster.objects(kind):
-                self._tell("LISTED", kind, manifest)
+                self._send("LISTED", kind, manifest)
 
-    def _tell(self, event: str, kind: Kind, manifest: Manifest) -> None:
+    def _send(self, event: str, kind: Kind, manifest: Manifest) -> None:
         if kind not in SELECTORS or not matches(SELECTORS[kind], manifest["metadata"].get("labels") or {}):
             return
         self.seen += 1

@@ -1,7 +1,7 @@
 """A whole world around the real reconciler, in memory and with frozen time: API server, KubeRay, pods, Ray, exporter.
 
 `World` has one method for each thing that may happen; `operators.Operators` runs the operator in it. Whenever the
-operator writes, the `Judge` checks the invariants.
+operator writes, the `Invariants` are checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from builders import merged, small_spec
 from doubles.fake_ray import FakeHead
-from property.judge import Judge
+from property.invariants import Invariants
 from property.operators import Operators
 
 from rljob.api.status import ConditionType, RLJobStatus
@@ -37,7 +37,7 @@ class World(Operators):
 
     def __init__(self, spec: Json | None = None) -> None:
         super().__init__()
-        self.judge = Judge(self)
+        self.invariants = Invariants(self)
         self.cluster.watch(self._take_along)
         self.highest_step = 0
         self.saved_step = 0
@@ -67,14 +67,14 @@ class World(Operators):
 
     def accepted(self, submitted: SubmitJob) -> None:
         """Check a new submission."""
-        self.judge.judge_submission(submitted)
+        self.invariants.check_submission(submitted)
 
     def until(self, reached: Callable[[World], bool], within_seconds: float = 40_000.0) -> None:
-        """Run the operator and Kubernetes until a state is reached and nothing is disturbed."""
+        """Run the operator and Kubernetes until a state is reached and no retry is pending."""
         end = self.clock.monotonic() + within_seconds
         while True:
             self.settle()
-            if not self.disturbed and not self.watch.is_cut and reached(self):
+            if not self.retry_pending and not self.watch.is_cut and reached(self):
                 return
             if self.ex_leader_sleeps == 0:
                 self.wake_ex_leader()
@@ -214,12 +214,12 @@ class World(Operators):
             self.cluster.remove(RAY_CLUSTER, KEY.namespace, name)
             self._sync_heads()
             if self.status.intent is not None and self.status.intent.cluster_uid is None:
-                self.judge.may_come_again(name)
+                self.invariants.forget_deleted(name)
 
     def wipe_status(self) -> None:
         """Lose the status, as after restoring a backup."""
         if self.job is not None:
-            self.wiped, self.judge.finished = True, None
+            self.wiped, self.invariants.finished = True, None
             self.cluster.edit(RLJOB, *KEY, lambda job: job.pop("status", None))
 
     # Actions of Kubernetes and KubeRay.
@@ -297,11 +297,11 @@ class World(Operators):
         held = {other["spec"].get("nodeName") for other in self.cluster.objects(POD)} | self.taken
         avoided = json.dumps(template["spec"].get("affinity", {}))
         node = next((node for node in nodes if f'"{node}"' not in avoided and node not in held), None)
-        told = {"type": "PodScheduled", "status": "True" if node else "False"}
+        condition = {"type": "PodScheduled", "status": "True" if node else "False"}
         if node is None:
-            told["message"] = f"0/{len(nodes)} nodes are available: {len(held)} Insufficient huawei.com/Ascend910."
-        told["lastTransitionTime"] = times.to_text(self.clock.now())
-        new = {"spec": {"nodeName": node} if node else {}, "status": {"conditions": [told]}}
+            condition["message"] = f"0/{len(nodes)} nodes are available: {len(held)} Insufficient huawei.com/Ascend910."
+        condition["lastTransitionTime"] = times.to_text(self.clock.now())
+        new = {"spec": {"nodeName": node} if node else {}, "status": {"conditions": [condition]}}
         if pod is not None:
             if node:
                 self.cluster.edit(POD, KEY.namespace, mine, lambda item: item.update(new))
@@ -319,13 +319,13 @@ class World(Operators):
         if owner is None:
             return
         name = owner["metadata"]["name"]
-        told = [{"type": kind, "status": value, "reason": why} for kind, (value, why) in conditions.items()]
+        found = [{"type": kind, "status": value, "reason": why} for kind, (value, why) in conditions.items()]
         if self.cluster.find(WORKLOAD, KEY.namespace, name) is None:
             reference = {"kind": "RayCluster", "name": name, "uid": owner["metadata"]["uid"], "controller": True}
             metadata = {"namespace": KEY.namespace, "name": name, "ownerReferences": [reference]}
             made = {"apiVersion": WORKLOAD.api_version, "kind": "Workload", "metadata": metadata, "spec": {}}
             self.cluster.put(made)
-        self.cluster.edit(WORKLOAD, KEY.namespace, name, lambda item: item.update(status={"conditions": told}))
+        self.cluster.edit(WORKLOAD, KEY.namespace, name, lambda item: item.update(status={"conditions": found}))
 
     def admit(self) -> None:
         """Admit the cluster as Kueue does."""
@@ -389,8 +389,13 @@ class World(Operators):
 
     def fail_head(self, code: int, message: str, **more: object) -> None:
         """End Ray in the head before it is ready; KubeRay deletes such a pod at once."""
-        told = {"exitCode": code, "reason": "Error", "message": message, "finishedAt": times.to_text(self.clock.now())}
-        ended = {"name": "ray-head", "state": {"terminated": told | more}}
+        terminated = {
+            "exitCode": code,
+            "reason": "Error",
+            "message": message,
+            "finishedAt": times.to_text(self.clock.now()),
+        }
+        ended = {"name": "ray-head", "state": {"terminated": terminated | more}}
         self.hold_up(phase="Failed", containerStatuses=[ended])
         self.lose_head()
 
@@ -450,7 +455,7 @@ class World(Operators):
             return Phase.STOPPING
         return Phase.TRAINING if step else Phase.STARTING
 
-    def end_driver(self, code: int, *, told: bool = True, reason: str = "Ended", **blamed: Any) -> None:  # noqa: ANN401 - of Outcome
+    def end_driver(self, code: int, *, reported: bool = True, reason: str = "Ended", **blamed: Any) -> None:  # noqa: ANN401 - of Outcome
         """End the driver with an exit code, with or without an outcome in the spool."""
         self.run_driver()
         head, ray_job = self.head, self.submission
@@ -458,7 +463,7 @@ class World(Operators):
             return
         head.end(ray_job.submission_id, RayJobState.FAILED if code else RayJobState.SUCCEEDED, exit_code=code)
         outcome = Outcome(exit_code=code, reason=reason, message=f"code {code}", last_step=head.progress.step, **blamed)
-        if told:
+        if reported:
             head.progress = replace(head.progress, phase=Phase.ENDED, outcome=outcome)
 
     def forget_submission(self) -> None:

@@ -9,14 +9,12 @@ python -m rljob_runtime fetch-code      the init container of pods whose code is
 python -m rljob_runtime copy-runtime    the init container of pods whose image need not have the runtime
 python -m rljob_runtime initialize      an initializer that downloads or converts
 python -m rljob_runtime check-image     whether this image can run jobs, for people
-python -m rljob_runtime plan-experts    an expert map for a vllm-ascend server outside of RLJob, for people
 python -m rljob_runtime requirements    packages that a machine without the image needs, for pip install --no-deps
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import signal
 import sys
@@ -38,9 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         from rljob_runtime.image_check.facts import Launcher
         from rljob_runtime.image_check.report import check_image
 
-        return check_image(Launcher(options.launcher), options.output)
-    if options.command == "plan-experts":
-        return plan_experts(options)
+        return check_image(Launcher(options.launcher), options.output, deep=options.deep)
     if options.command in ("exporter", "collect"):
         return beside_the_run(options, spool)
     if options.command == "stop":
@@ -95,22 +91,10 @@ def printed(options: argparse.Namespace) -> str:
     return copy_runtime(SOURCE, options.folder, with_verl=options.with_verl) + "\n"
 
 
-def plan_experts(options: argparse.Namespace) -> int:
-    """Write an expert map. It needs numpy, which every image with vLLM has and the operator's image has not."""
-    if importlib.util.find_spec("numpy") is None:
-        print("rljob_runtime: plan-experts needs numpy; run it in the image of the server", file=sys.stderr)  # noqa: T201
-        return 2
-    from rljob_runtime.balancing.command import Request
-    from rljob_runtime.balancing.command import plan_experts as plan
-
-    output, as_json = options.map, options.output == "json"
-    return plan(Request(options.load, options.devices, options.replicas, output, options.current, as_json))
-
-
 def stopped(options: argparse.Namespace, spool: Path) -> bool:
     """Run the preStop hook of this pod; return whether the run ended in time."""
     from rljob_runtime import stop
-    from rljob_runtime.spool import Spool
+    from rljob_runtime.spool.spool import Spool
 
     if options.head_file is None:
         ended = stop.stop_here(Spool(spool), options.mode, options.wait)
@@ -157,15 +141,9 @@ def parser() -> argparse.ArgumentParser:
     first = commands.add_parser("initialize", help="download a model or a data set, or convert weights")
     first.add_argument("request", help="what to do, as the contract has it (InitializerRequest)")
     commands.add_parser("requirements", help="print the packages of the CPU image, pinned")
-    experts = commands.add_parser("plan-experts", help="write the expert map of a vllm-ascend server")
-    experts.add_argument("--load", type=Path, required=True, help="tokens per expert: JSON, or what numpy.save wrote")
-    experts.add_argument("--devices", type=int, required=True, help="ranks of expert parallelism")
-    experts.add_argument("--replicas", type=int, required=True, help="experts of a layer on all devices together")
-    experts.add_argument("--map", type=Path, required=True, help="file to write, for eplb_config.expert_map_path")
-    experts.add_argument("--current", type=Path, help="map in use, from which few replicas should move")
-    experts.add_argument("-o", "--output", default="table", choices=["table", "json"])
     image = commands.add_parser("check-image", help="report whether this image can run jobs")
     image.add_argument("-o", "--output", default="table", choices=["table", "json"])
+    image.add_argument("--deep", action="store_true", help="import what a run imports as well; takes a minute or more")
     image.add_argument(
         "--launcher",
         default="Verl",

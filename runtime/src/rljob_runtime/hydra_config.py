@@ -15,7 +15,7 @@ from rljob_runtime.contract import ExitCode, JobConfig, OverrideValue
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.planning import ascend, megatron, verl
 from rljob_runtime.planning.flattening import plain_keys
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -101,6 +101,14 @@ def flatten(config: DictConfig) -> list[str]:
 
     walk(OmegaConf.to_container(config, resolve=False), "")
     return names
+
+
+def value(config: DictConfig, key: str) -> object:
+    """Return the value of a key; None if there is none."""
+    from omegaconf import OmegaConf
+
+    found: object = OmegaConf.select(config, key)
+    return found
 
 
 def validate(config: DictConfig) -> None:

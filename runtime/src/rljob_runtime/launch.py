@@ -22,19 +22,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from rljob_runtime import (
-    core_binding,
-    log_rules,
-    preflight,
-    ray_cluster,
-    resume,
-    stall,
-    step_metrics,
-    trackers,
-    trainer,
-)
-from rljob_runtime import node_preflight as node_work
-from rljob_runtime.claims import Keeper, Lease, Owner, claim
+from rljob_runtime import preflight, ray_cluster, trackers, trainer
+from rljob_runtime.checkpoints import resume
+from rljob_runtime.checkpoints.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.collection import after_failure
 from rljob_runtime.command import start as command_start
 from rljob_runtime.command.process import CommandFailedError
@@ -51,11 +41,15 @@ from rljob_runtime.contract import (
     StopRequest,
 )
 from rljob_runtime.files import run_with_timeout
-from rljob_runtime.mirror import Mirror, own_log
+from rljob_runtime.node import core_binding
+from rljob_runtime.node_checks import preflight as node_work
 from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, Verdict, from_error, innermost
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool import log_rules, step_metrics
+from rljob_runtime.spool.mirror import Mirror, own_log
+from rljob_runtime.spool.spool import Spool
+from rljob_runtime.spool.start_report import StartReport
 from rljob_runtime.stacks import register as stack_register
-from rljob_runtime.start_report import StartReport
+from rljob_runtime.stacks import stall
 from rljob_runtime.trainer import Result, Setup, Trainer
 
 SHUTDOWN_SECONDS = 20.0
@@ -141,6 +135,7 @@ def launch(environ: Mapping[str, str], patience: Patience) -> Ending:
     try:
         attempt = preflight.read_attempt(environ)
         job = preflight.read_job(environ)
+        preflight.require_tokens(environ)
         trains = trainer.load(job)
         spool = Spool(attempt.spool)
         with ray_cluster.head_lock(spool.root, patience.predecessor_seconds):

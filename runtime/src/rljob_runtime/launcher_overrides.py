@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rljob_runtime import gc_freeze
-from rljob_runtime.contract import DRAFTS_VARIABLE, JobConfig, OverrideValue, Platform
+from rljob_runtime.contract import DRAFTS_VARIABLE, JobConfig, OverrideValue, Platform, TrainerMode
 from rljob_runtime.fork_server import start as fork_server
-from rljob_runtime.spool import Spool
-from rljob_runtime.verl_plugin import cpu_defaults
+from rljob_runtime.spool.spool import Spool
+from rljob_runtime.verl_plugin.platform import cpu_defaults
 
-TRAINER_NAME = "rljob_sync"
-ROUTER_CONFIG = Path(__file__).parent / "verl_plugin" / "router.yaml"
+TRAINERS = {TrainerMode.SYNC: "rljob_sync", TrainerMode.COLOCATE_ASYNC: "rljob_colocate_async"}
+"""Names under which our trainers are registered with verl."""
+ROUTER_CONFIG = Path(__file__).parent / "verl_plugin/router/router.yaml"
 LATE_ROUTER_CONFIG = ROUTER_CONFIG.with_name("late_router.yaml")
 PROFILE_FOLDER = "profile"
 AGENT_LOOP_MANAGER = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class"
@@ -25,7 +26,7 @@ AGENT_LOOP_MANAGER = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 
 FIXED = {
     "trainer.use_v1": "stops and metrics depend on verl's V1 trainer",
-    "trainer.v1.trainer_mode": "it selects the trainer that can stop",
+    "trainer.v1.trainer_mode": "trainer.mode sets it",
     "trainer.total_training_steps": "trainer.steps sets it",
     "trainer.default_local_dir": "checkpoint.path sets it",
     "trainer.resume_mode": "checkpoint.resume and checkpoint.from set it",
@@ -44,10 +45,10 @@ def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValu
     router = LATE_ROUTER_CONFIG if job.optimizations.late_binding else ROUTER_CONFIG
     values: dict[str, OverrideValue] = {
         "trainer.use_v1": True,
-        "trainer.v1.trainer_mode": TRAINER_NAME,
+        "trainer.v1.trainer_mode": TRAINERS[job.mode],
         "trainer.total_training_steps": job.total_steps,
         "trainer.default_local_dir": job.checkpoint_path or str(scratch / "checkpoints"),
-        # Resuming is configured later, when the launcher may read the folder (resume.py).
+        # Resuming is configured later, when the launcher may read the folder (checkpoints/resume.py).
         "trainer.resume_mode": "disable",
         "trainer.resume_from_path": None,
         "actor_rollout_ref.rollout.router_config_path": str(router),
@@ -85,7 +86,7 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
         "actor_rollout_ref.rollout.agent.num_workers": max(8, job.nodes),
         "reward.num_workers": max(8, job.nodes),
         # verl logs and drops the exceptions of a rollout; ours also reports the first one.
-        AGENT_LOOP_MANAGER: "rljob_runtime.verl_plugin.agent_loop.RLJobAgentLoopManager",
+        AGENT_LOOP_MANAGER: "rljob_runtime.verl_plugin.router.agent_loop.RLJobAgentLoopManager",
         # On a port that it chooses; the exporter forwards the metrics.
         "transfer_queue.metrics.enabled": True,
     }

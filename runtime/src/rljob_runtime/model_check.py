@@ -23,7 +23,7 @@ from rljob_runtime.planning.model_splits import judge, judge_trainer
 from rljob_runtime.planning.run_layout import CRITIC, MODEL, critic_layout, read_layout
 
 READ_SECONDS = 30.0
-"""For one small file; a volume may hang."""
+"""Time to read one small file; a volume may hang."""
 CONFIG_BYTES_MAX = 4 << 20
 """A config.json has a few kilobytes; those of quantized models list their layers."""
 

@@ -83,11 +83,11 @@ class NodeLostError(RuntimeError):
 
 
 class FencedError(RuntimeError):
-    """Another attempt or job owns the checkpoint folder; see claims.py."""
+    """Another attempt or job owns the checkpoint folder; see checkpoints/claims.py."""
 
 
 class StartGoneError(RuntimeError):
-    """The step that the run was loading has disappeared; see resume.py."""
+    """The step that the run was loading has disappeared; see checkpoints/resume.py."""
 
 
 class WorkerFailedError(RuntimeError):

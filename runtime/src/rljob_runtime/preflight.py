@@ -1,17 +1,20 @@
 """Check the identity of an attempt before any resource is used: is this the intended pod and the intended job.json?
 
-node_preflight.py later checks what every node must offer. Each failure shows whether a retry can help: 64 means never,
-65 that this environment is wrong.
+node_checks/preflight.py later checks what every node must offer. Each failure shows whether a retry can help: 64 means
+never, 65 that this environment is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib.metadata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime.contract import (
+    RAY_WITHOUT_TOKENS,
     RUNTIME_VERSION,
+    UNAUTHENTICATED_RAY_MINIMUM,
     AttemptVariable,
     ContractError,
     ExitCode,
@@ -19,7 +22,12 @@ from rljob_runtime.contract import (
     PodVariable,
     head_paths,
 )
+from rljob_runtime.image_check.requirements import RAY_MINIMUM
+from rljob_runtime.node_checks.versions import older
 from rljob_runtime.outcomes import RefusedError
+
+RAY_AUTH_MODE = "RAY_AUTH_MODE"
+"""Set by KubeRay with authOptions.mode token (v1.6.2, ray-operator/controllers/ray/common/pod.go)."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,18 @@ def read_job(environ: Mapping[str, str]) -> JobConfig:
             "the mounted ConfigMap belongs to another cluster generation",
         )
     return job
+
+
+def require_tokens(environ: Mapping[str, str], installed: Callable[[str], str] = importlib.metadata.version) -> None:
+    """Refuse a Ray that ignores the cluster's token, so that everybody could run code in it (exit 64)."""
+    if environ.get(RAY_AUTH_MODE) == "token" and older(version := installed("ray"), RAY_MINIMUM):
+        problem = f"the image has Ray {version}, which cannot check the cluster's token; use {RAY_MINIMUM} or later"
+        if not older(version, UNAUTHENTICATED_RAY_MINIMUM):
+            problem += (
+                ", or set runtime.rayVersion to it and runtime.unauthenticatedRay to true, where the namespace allows "
+                "it and network.mode is Pod"
+            )
+        raise RefusedError(ExitCode.BAD_CONFIG, RAY_WITHOUT_TOKENS, problem)
 
 
 def missing_here(paths: list[str]) -> list[str]:

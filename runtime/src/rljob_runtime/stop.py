@@ -23,7 +23,7 @@ from typing import Protocol
 
 from rljob_runtime.contract import ContractError, Phase, Port, Progress, SpoolFile, StopMode, StopRequest
 from rljob_runtime.ray_cluster import launcher_lives
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 
 HEAD_NAME = "FQ_RAY_IP"
 """Variable of worker pods with the name of the head's Service (KubeRay v1.6.2, controllers/ray/utils/constant.go)."""

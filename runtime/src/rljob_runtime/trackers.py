@@ -1,8 +1,8 @@
 """Experiment trackers of verl (`trainer.logger`): one run per job, across all its attempts.
 
 The launcher sets their variables for every process of the run; variables of the pod take precedence. A tracker that
-needs a key and has none writes to a folder, from which its run can be uploaded later. verl_plugin/tracking.py does what
-needs the tracker's own library, in the trainer's process.
+needs a key and has none writes to a folder, from which its run can be uploaded later. verl_plugin/trainer/tracking.py
+does what needs the tracker's own library, in the trainer's process.
 """
 
 from __future__ import annotations

@@ -18,15 +18,15 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol
 
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.contract import ExitCode, JobConfig, StopMode
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.resume import Start
-from rljob_runtime.spool import Spool
-from rljob_runtime.stop_rules import Match
+from rljob_runtime.spool.spool import Spool
+from rljob_runtime.spool.stop_rules import Match
 
 GROUP = "rljob_runtime.trainers"
 DEFAULT = "verl"
-WORKER_HOOK = "rljob_runtime.worker_setup.set_up"
+WORKER_HOOK = "rljob_runtime.node.worker_setup.set_up"
 """Ray calls it in each worker process of the job (runtime_env.worker_process_setup_hook)."""
 
 

@@ -19,15 +19,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime import checkpoint, claims, step_metrics
-from rljob_runtime.checkpoint import step_folder
-from rljob_runtime.contract import NOTE_LIMIT, NOTES_MAX, ContractError, JobConfig, Phase, StopMode, legible
+from rljob_runtime.checkpoints import claims, saved_steps
+from rljob_runtime.checkpoints.saved_steps import step_folder
+from rljob_runtime.contract import (
+    NOTE_LIMIT,
+    NOTES_MAX,
+    ContractError,
+    JobConfig,
+    Phase,
+    StopMode,
+    TrainerMode,
+    legible,
+)
 from rljob_runtime.export.source import write_score
 from rljob_runtime.files import folder_bytes, run_with_timeout
-from rljob_runtime.mirror import Mirror
 from rljob_runtime.outcomes import FencedError
-from rljob_runtime.spool import STRENGTH, Spool, StepRecord
-from rljob_runtime.start_report import StartReport
+from rljob_runtime.spool import step_metrics
+from rljob_runtime.spool.mirror import Mirror
+from rljob_runtime.spool.spool import STRENGTH, Spool, StepRecord
+from rljob_runtime.spool.start_report import StartReport
 
 STEPS_OF_MEDIAN = 1000
 SIZE_SECONDS = 2.0
@@ -117,7 +127,7 @@ class TrainingAttempt:
         """Prepare the folder for a save of `step`. Raises FencedError if the folder has another owner."""
         self.check_owner()
         if self.checkpoint_folder is not None:
-            checkpoint.retire(self.checkpoint_folder, step, self.check_owner)
+            saved_steps.retire(self.checkpoint_folder, step, self.check_owner)
             # Also before the save: remains of an interrupted save may occupy the space that this one needs.
             self._drop(self.checkpoint_folder, step - 1)
 
@@ -131,7 +141,7 @@ class TrainingAttempt:
         def drop() -> None:
             try:
                 self._move_away(folder, last)
-                checkpoint.delete_retired(folder)
+                saved_steps.delete_retired(folder)
             except FencedError as error:
                 print(f"rljob: old checkpoints in {folder} were not deleted: {error}", file=sys.stderr, flush=True)  # noqa: T201
             finally:
@@ -146,15 +156,15 @@ class TrainingAttempt:
 
     def _move_away(self, folder: Path, last: int) -> None:
         try:
-            for step in checkpoint.deletable_steps(folder, self.keep, last, self._whole) if self.keep else ():
-                checkpoint.retire(folder, step, self.check_owner)
+            for step in saved_steps.deletable_steps(folder, self.keep, last, self._whole) if self.keep else ():
+                saved_steps.retire(folder, step, self.check_owner)
         except OSError as error:
             print(f"rljob: old checkpoints in {folder} were not deleted: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
     def new_place(self) -> Path | None:
         """Return a new folder name for a save; None if the job keeps no checkpoints."""
         folder = self.checkpoint_folder
-        return None if folder is None else checkpoint.new_place(folder, self.job.uid, self.attempt)
+        return None if folder is None else saved_steps.new_place(folder, self.job.uid, self.attempt)
 
     def publish(self, step: int, made: Path) -> Path:
         """Rename a saved step to its final name, and point verl's tracker to it.
@@ -162,7 +172,7 @@ class TrainingAttempt:
         Raises FencedError if the folder has another owner.
         """
         folder = made.parent.parent
-        checkpoint.rename_step(folder, step, made, self.check_owner)
+        saved_steps.rename_step(folder, step, made, self.check_owner)
         claims.publish(folder, claims.Owner.of(self.job, self.attempt), step)
         return step_folder(folder, step)
 
@@ -176,7 +186,7 @@ class TrainingAttempt:
 
     def _show_saved(self) -> None:
         folder = self.checkpoint_folder
-        if folder is None or self._unpublished is None or checkpoint.tracked_step(folder) != self._unpublished[0]:
+        if folder is None or self._unpublished is None or saved_steps.tracked_step(folder) != self._unpublished[0]:
             return
         (step, seconds), self._unpublished = self._unpublished, None
         size = folder_bytes(step_folder(folder, step), SIZE_SECONDS)
@@ -194,10 +204,10 @@ class TrainingAttempt:
         if step > 0:
             shown["step"] = step
         folder = self.checkpoint_folder
-        if folder is not None and checkpoint.is_complete(made := step_folder(folder, step)):
+        if folder is not None and saved_steps.is_complete(made := step_folder(folder, step)):
             shown |= {
                 "checkpoint_step": step,
-                "checkpoint_time": checkpoint.saved_time(made),
+                "checkpoint_time": saved_steps.saved_time(made),
                 "checkpoint_bytes": folder_bytes(made, SIZE_SECONDS),
             }
         self.spool.update_progress(**shown)
@@ -233,7 +243,8 @@ class TrainingAttempt:
         self._first_step = step if self._first_step is None else self._first_step
         if self._step_begun is not None:
             self._step_seconds.append(time.monotonic() - self._step_begun)
-        if (rollout := metrics.get(step_metrics.ROLLOUT_SECONDS)) is not None:
+        is_sync = self.job.mode is TrainerMode.SYNC
+        if (rollout := metrics.get(step_metrics.ROLLOUT_SECONDS if is_sync else step_metrics.WAIT_SECONDS)) is not None:
             self._rollout_seconds.append(rollout)
         self._show_saved()
         self._write_score(step, metrics)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.checkpoint import TRACKER_FILE
+from rljob_runtime.checkpoints.saved_steps import TRACKER_FILE
 from rljob_runtime.command import attempt_folders
 from rljob_runtime.command.attempt_folders import complete_steps, folder_of, newest, require_layout
 from rljob_runtime.contract import CheckpointFence, CheckpointLayout, CommandCheckpoint, CommandConfig, ExitCode

@@ -38,7 +38,7 @@ from rljob_runtime.contract import (
 )
 from rljob_runtime.outcomes import RefusedError, from_error
 from rljob_runtime.preflight import Attempt
-from rljob_runtime.spool import Spool, read_line
+from rljob_runtime.spool.spool import Spool, read_line
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup
 from runtime.tests.command import training_command
 from runtime.tests.command.test_tensorboard import RECORDED

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.command.placeholders import arguments, substitute, values_of
 from rljob_runtime.contract import CheckpointLayout, CommandCheckpoint, CommandConfig, ExitCode, Placeholder
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.resume import Start
 from runtime.tests.conftest import MakeJob
 
 START = Start(Path("/ckpt/sums-uid01-1-attempt-1/global_step_5"), 5)

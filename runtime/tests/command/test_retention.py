@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.checkpoint import TRACKER_FILE
+from rljob_runtime.checkpoints.saved_steps import TRACKER_FILE
 from rljob_runtime.command import attempt_folders
 from rljob_runtime.command.retention import Retention
 from rljob_runtime.command.saved_watch import SavedWatch

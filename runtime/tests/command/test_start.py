@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime import claims
+from rljob_runtime.checkpoints import claims
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.command import start
 from rljob_runtime.contract import (
     CheckpointLayout,
@@ -19,7 +20,6 @@ from rljob_runtime.contract import (
 )
 from rljob_runtime.outcomes import FencedError, RefusedError
 from rljob_runtime.preflight import Attempt
-from rljob_runtime.resume import Start
 from runtime.tests.conftest import MakeJob
 
 LAYOUT = CommandCheckpoint(CheckpointLayout.PATTERN, pattern="run/step-{step}", complete="run/step-{step}/DONE")

@@ -1,7 +1,7 @@
-"""Generate with one engine of vLLM on CPUs, with or without drafts, and print what was seen as JSON.
+"""Generate with one engine of vLLM on CPUs that drafts, and print what was seen as JSON.
 
-`FOLDER none`; `FOLDER SETTINGS ...`, each the JSON of `Drafts`; `FOLDER SETTINGS epochs`; `FOLDER letters` and `FOLDER
-topics`, which write a model into the folder. A process of its own, because plug-ins are installed once per process.
+`FOLDER letters SETTINGS ...`, each the JSON of `Drafts`, and `FOLDER topics SETTINGS`: the second word is the model,
+which is written into the folder. A process of its own, because plug-ins are installed once per process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REQUESTS = 16
 LENGTHS = tuple(40 + 10 * number for number in range(REQUESTS))
 """Of the responses, so that fewer and fewer run."""
 TOPICS, SENTENCES, WORDS = 16, 12, 8
-"""Of the other model: each topic is told in sentences of its own, of words that no other sentence has."""
+"""Of the other model: each topic has sentences of its own, of words that no other sentence has."""
 CERTAINTY = 14.0
 """Logit of the words that may follow; the sum of all others makes it a probability of 0.997."""
 EPOCHS, STEPS, GROUP, ANSWER = 2, 4, 4, 96
@@ -75,11 +75,10 @@ def write_topics(folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def engine(folder: Path, settings: str) -> Any:
+def engine(folder: Path) -> Any:
     """Return an engine in this process."""
     from vllm import LLM
 
-    speculative = {"method": "suffix", "num_speculative_tokens": 3}
     return LLM(
         model=str(folder),
         dtype="float32",
@@ -91,7 +90,7 @@ def engine(folder: Path, settings: str) -> Any:
         disable_log_stats=False,
         enable_prefix_caching=False,
         logprobs_mode="processed_logprobs",
-        speculative_config=None if settings == "none" else speculative,
+        speculative_config={"method": "suffix", "num_speculative_tokens": 3},
         seed=SEED,
     )
 
@@ -103,7 +102,10 @@ def steps_of(llm: Any) -> int:
 
 
 def generate(llm: Any, temperature: float) -> dict[str, Any]:
-    """Return tokens, steps, and how far log-probabilities of tokens are from those of one pass over the whole text."""
+    """Return steps, and how the tokens are seen by one pass over the whole text.
+
+    `first` counts the tokens that are the most probable ones there: without drafts, a greedy sampler takes no others.
+    """
     from vllm import SamplingParams
 
     prompts = [{"prompt_token_ids": [2 + number, 5, 3 + number % 4, 2]} for number in range(REQUESTS)]
@@ -119,17 +121,17 @@ def generate(llm: Any, temperature: float) -> dict[str, Any]:
         for prompt, output in zip(prompts, outputs, strict=True)
     ]
     again = llm.generate(whole, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
-    differences, total = [], 0.0
+    differences, first = [], 0
     for output, scored in zip(outputs, again, strict=True):
         expected = scored.prompt_logprobs[-len(output.token_ids) :]
         for token, seen, other in zip(output.token_ids, output.logprobs, expected, strict=True):
             differences.append(abs(seen[token].logprob - other[token].logprob))
-            total += seen[token].logprob
+            first += other[token].rank == 1
     return {
-        "tokens": [list(output.token_ids) for output in outputs],
+        "tokens": len(differences),
+        "first": first,
         "steps": steps,
         "difference": sum(differences) / len(differences),
-        "logprob": total / len(differences),
     }
 
 
@@ -138,7 +140,7 @@ def epochs(llm: Any) -> list[dict[str, Any]]:
     import numpy as np
     from vllm import SamplingParams
 
-    from rljob_runtime.verl_plugin.drafts import records_of
+    from rljob_runtime.verl_plugin.trainer.drafts import records_of
     from rljob_runtime.vllm_plugin import drafts
     from rljob_runtime.vllm_plugin.draft_store import BYTES_PER_TOKEN, SharedTree
 
@@ -174,11 +176,6 @@ def drafter_of(llm: Any) -> Any:
     return worker.model_runner.drafter
 
 
-def both(llm: Any) -> dict[str, Any]:
-    """Generate greedily and by sampling."""
-    return {"greedy": generate(llm, 0.0), "sampled": generate(llm, 1.0)}
-
-
 def drafted(llm: Any, settings: str) -> dict[str, Any]:
     """Generate with settings and an empty store of drafts, and return its counts too."""
     from rljob_runtime.contract import Drafts
@@ -187,7 +184,7 @@ def drafted(llm: Any, settings: str) -> dict[str, Any]:
     drafter = drafter_of(llm)
     store = drafts._store(drafter, Drafts.from_variable(settings))
     setattr(drafter, drafts.STORE, store)
-    found = both(llm)
+    found = {"greedy": generate(llm, 0.0), "sampled": generate(llm, 1.0)}
     # The last step of a rollout has nothing after it: its requests end at the next.
     left = len(store.requests)
     (counts,) = llm.collective_rpc(drafts.EXCHANGE, args=([],))
@@ -195,23 +192,14 @@ def drafted(llm: Any, settings: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write a model, or generate."""
-    folder, settings, *more = Path(sys.argv[1]), *sys.argv[2:]
-    if settings in {"letters", "topics"}:
-        (write_letters if settings == "letters" else write_topics)(folder)
-        return
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if settings != "none":
-        from rljob_runtime.contract import DRAFTS_VARIABLE
+    """Write the model, and generate."""
+    from rljob_runtime.contract import DRAFTS_VARIABLE
 
-        os.environ[DRAFTS_VARIABLE] = settings
-    llm = engine(folder, settings)
-    if more == ["epochs"]:
-        print(json.dumps(epochs(llm)))
-    elif settings == "none":
-        print(json.dumps(both(llm)))
-    else:
-        print(json.dumps([drafted(llm, each) for each in (settings, *more)]))
+    folder, kind, *settings = Path(sys.argv[1]), *sys.argv[2:]
+    (write_letters if kind == "letters" else write_topics)(folder)
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", DRAFTS_VARIABLE: settings[0]}
+    llm = engine(folder)
+    print(json.dumps(epochs(llm) if kind == "topics" else [drafted(llm, each) for each in settings]))
 
 
 if __name__ == "__main__":

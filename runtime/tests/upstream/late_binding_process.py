@@ -24,11 +24,12 @@ from omegaconf import open_dict
 from replica_process import configuration, write_model  # type: ignore[import-not-found] # beside this file
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
-from rljob_runtime.verl_plugin import cpu_defaults, late_router, replica
-from rljob_runtime.verl_plugin.late_client import LengthClient
-from rljob_runtime.verl_plugin.late_router import LateBindingRouter
-from rljob_runtime.verl_plugin.replica_times import from_plain
-from rljob_runtime.verl_plugin.router import TimedRouter
+from rljob_runtime.verl_plugin.platform import cpu_defaults
+from rljob_runtime.verl_plugin.router import late_router, replica
+from rljob_runtime.verl_plugin.router.late_client import LengthClient
+from rljob_runtime.verl_plugin.router.late_router import LateBindingRouter
+from rljob_runtime.verl_plugin.router.replica_times import from_plain
+from rljob_runtime.verl_plugin.router.router import TimedRouter
 
 REPLICAS, SEQUENCES = 2, 8
 PROMPTS, SAMPLES = 16, 8
@@ -107,9 +108,10 @@ class Arm:
         return seconds, window.first_dp_idle_ratio or 0.0
 
 
-async def measure(config: Any, arms: list[str], shapes: list[str], steps: range, deadline: float) -> None:
+async def measure(
+    manager: LLMServerManager, config: Any, arms: list[str], shapes: list[str], steps: range, deadline: float
+) -> None:
     """Print of each step and arm the passes of the replica that made the most, the seconds, and the idle share."""
-    manager = await LLMServerManager.create(config=config)
     servers = dict(zip(manager.server_addresses, manager.server_handles, strict=True))
     count = PROMPTS * SAMPLES
     await Arm("least", servers, config, count).run([[8] * SAMPLES] * PROMPTS)  # warm
@@ -130,18 +132,25 @@ async def measure(config: Any, arms: list[str], shapes: list[str], steps: range,
         print(json.dumps({"shape": shape, "step": step, **found}), flush=True)
 
 
+def of_two(config: Any) -> Any:
+    """Return the configuration for two replicas that run few requests each."""
+    with open_dict(config):
+        config.actor_rollout_ref.rollout.update({"nnodes": 1, "n_gpus_per_node": REPLICAS, "max_num_seqs": SEQUENCES})
+    return config
+
+
+async def compare(config: Any, *wish: Any) -> None:
+    """Start the replicas and measure."""
+    await measure(await LLMServerManager.create(config=config), config, *wish)
+
+
 def main() -> None:
-    """Start a private Ray and the replicas."""
+    """Start a private Ray."""
     arms, shapes = (text.split(",") for text in sys.argv[1:3])
     first, count, seconds = map(int, sys.argv[3:6])
     folder, deadline = Path(sys.argv[6]), time.monotonic() + seconds
     write_model(folder / "model")
-    config = configuration(folder / "model")
-    with open_dict(config):
-        rollout = config.actor_rollout_ref.rollout
-        rollout.update(
-            {"nnodes": 1, "n_gpus_per_node": REPLICAS, "max_num_seqs": SEQUENCES, "response_length": LONGEST}
-        )
+    config = of_two(configuration(folder / "model"))
     replica.register(lambda: PROMPTS * SAMPLES)
     ray.init(
         num_cpus=4,
@@ -152,7 +161,7 @@ def main() -> None:
         runtime_env={"env_vars": cpu_defaults.ENVIRONMENT},
     )
     try:
-        asyncio.run(measure(config, arms, shapes, range(first, first + count), deadline))
+        asyncio.run(compare(config, arms, shapes, range(first, first + count), deadline))
     finally:
         ray.shutdown()
 

@@ -1,9 +1,12 @@
-"""Train a tiny model for some steps with verl, vLLM and our trainer on CPUs, and print each step: `FOLDER JSON`.
+"""Train a tiny model for some steps with verl, vLLM and our trainer, and print each step: `FOLDER JSON`.
 
-The JSON has `steps` and, optionally, `name`, `devices`, `overrides`, `optimizations`, `drafts`, `environment`,
-`resume`, the folder of a saved step, `spread`, the standard deviation of the model's weights: the larger, the more
-certain are its tokens, and `forks`: false starts every process by itself, as on NPUs. A process of its own, because
-verl chooses its platform when it is imported. The folder keeps model and data for the next run.
+The JSON has `steps` and, optionally, `name`, `platform` (cpu or npu), `devices`, `overrides`, `optimizations`,
+`drafts`, `environment`, `mode` (trainer.mode), `attempt`, of which the second and later ones choose their start as the
+launcher does, `resume`, the folder of a saved step to start from instead, `spread`, the standard deviation of the
+model's weights: the larger, the more certain are its tokens, `stop`, the mode of a stop that is requested after the
+first step, or, with `stop_when`, when this file exists and steps have ended to be recorded, and `forks`: false starts
+every process by itself, as on NPUs. A process of its own, because verl chooses its platform when it is imported. The
+folder keeps model and data for the next run.
 """
 
 from __future__ import annotations
@@ -12,19 +15,34 @@ import json
 import os
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime import claims
-from rljob_runtime.contract import CONTRACT_VERSION, Drafts, JobConfig, Optimizations, Phase, Platform, Progress
+from rljob_runtime.checkpoints import claims, resume
+from rljob_runtime.checkpoints.resume import Start
+from rljob_runtime.contract import (
+    CONTRACT_VERSION,
+    Drafts,
+    JobConfig,
+    Optimizations,
+    Phase,
+    Platform,
+    Progress,
+    StopMode,
+    TrainerMode,
+)
 from rljob_runtime.fork_server import start as fork_server
-from rljob_runtime.resume import Start
-from rljob_runtime.spool import Spool
+from rljob_runtime.preflight import Attempt
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.trainer import Setup
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PROMPTS = 32
+STILL_SECONDS = 8.0
+"""Without a record, while responses are held back, for the trainer to wait for them."""
 REWARD = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     return sum(ord(c) % 7 == ord(ground_truth) % 7 for c in solution_str) / max(len(solution_str), 1)
@@ -35,12 +53,10 @@ TEMPLATE = (
 )
 
 
-def write_inputs(folder: Path, spread: float) -> None:
-    """Write a model with random weights, a tokenizer of bytes, prompts and a reward function."""
-    import pandas as pd
-    import torch
+def write_tokenizer(folder: Path) -> int:
+    """Write a tokenizer whose tokens are bytes, and return the size of its vocabulary."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from transformers import PreTrainedTokenizerFast
 
     special = ["<pad>", "<eos>", "<user>", "<assistant>"]
     vocabulary = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
@@ -55,13 +71,14 @@ def write_inputs(folder: Path, spread: float) -> None:
         additional_special_tokens=special[2:],
     )
     tokens.chat_template = TEMPLATE
-    tokens.save_pretrained(folder / "model")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512}
-    ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
-    config = Qwen2Config(vocab_size=len(vocabulary), initializer_range=spread, **sizes, **heads, **ends)
-    Qwen2ForCausalLM(config).save_pretrained(folder / "model")
+    tokens.save_pretrained(folder)
+    return len(vocabulary)
+
+
+def write_data(folder: Path) -> None:
+    """Write prompts and a reward function."""
+    import pandas as pd
+
     rows = [
         {
             "prompt": [{"role": "user", "content": LETTERS[number % 26] * 3}],
@@ -72,6 +89,21 @@ def write_inputs(folder: Path, spread: float) -> None:
     ]
     pd.DataFrame(rows).to_parquet(folder / "train.parquet")
     (folder / "reward.py").write_text(REWARD)
+
+
+def write_inputs(folder: Path, spread: float) -> None:
+    """Write a model with random weights, its tokenizer and the data."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    vocabulary = write_tokenizer(folder / "model")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512}
+    ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
+    config = Qwen2Config(vocab_size=vocabulary, initializer_range=spread, **sizes, **heads, **ends)
+    Qwen2ForCausalLM(config).save_pretrained(folder / "model")
+    write_data(folder)
 
 
 def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
@@ -108,7 +140,7 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         uid=name,
         cluster_name=f"{name}-{os.getpid()}",  # it names the fork server
         cluster_generation=1,
-        platform=Platform.CPU,
+        platform=Platform(wish.get("platform", "cpu")),
         nodes=1,
         devices=devices,
         dies_per_card=1,
@@ -116,6 +148,7 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         overrides=overrides,
         checkpoint_path=str(folder / name / "checkpoints"),
         optimizations=Optimizations(**wish.get("optimizations", {})),
+        mode=TrainerMode(wish.get("mode", "Sync")),
         drafts=Drafts(**wish["drafts"]) if "drafts" in wish else None,
     )
 
@@ -129,27 +162,61 @@ def main() -> None:
     own = folder / job.uid
     spool, scratch = Spool(own / "spool"), own / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
-    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
+    attempt = int(wish.get("attempt", 1))
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=attempt))
     Path(str(job.checkpoint_path)).mkdir(parents=True, exist_ok=True)
-    claims.claim(Path(str(job.checkpoint_path)), claims.Owner.of(job, 1))
+    claims.claim(Path(str(job.checkpoint_path)), claims.Owner.of(job, attempt))
     trainer = VerlTrainer()
     variables = {**trainer.environment(job, os.environ), **wish.get("environment", {})}
     if not wish.get("forks", True):
-        del variables[fork_server.VARIABLE]
+        variables.pop(fork_server.VARIABLE, None)
     os.environ.update(variables)
-    trainer.prepare(Setup(job, 1, spool, scratch, variables))
-    if "resume" in wish:
+    trainer.prepare(Setup(job, attempt, spool, scratch, variables))
+    if attempt > 1:
+        own_attempt = Attempt(attempt, job.cluster_name, "p", spool.root)
+        trainer.begin_at(resume.choose(job, own_attempt, trainer.loads, only_evaluates=False))
+    elif "resume" in wish:
         saved = Path(wish["resume"])
         trainer.begin_at(Start(saved, int(saved.name.removeprefix("global_step_"))))
     with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
         use_own_ray(trainer, sockets, job.devices)
+        if "stop" in wish:
+            asked = (trainer, own, wish["stop"], wish.get("stop_when"))
+            threading.Thread(target=stop, args=asked, daemon=True).start()
         result = trainer.run(lambda: None)
         import ray
 
         ray.shutdown()
-    steps = [json.loads(line) for line in next(own.glob("spool/**/steps.jsonl")).read_text().splitlines()]
     progress = spool.progress()
-    print(json.dumps({"steps": steps, "notes": progress.notes if progress else (), "last": result.step}))
+    found = {
+        "steps": recorded(own),
+        "notes": progress.notes if progress else (),
+        "last": result.step,
+        "stopped": result.stopped_by and result.stopped_by.value,
+        "abandoned": result.abandoned_step,
+    }
+    print(json.dumps(found))
+
+
+def recorded(own: Path) -> list[dict[str, Any]]:
+    """Return the records of the steps so far."""
+    return [json.loads(line) for path in own.glob("spool/**/steps.jsonl") for line in path.read_text().splitlines()]
+
+
+def stop(trainer: VerlTrainer, own: Path, mode: str, when: str | None) -> None:
+    """Request a stop when the first step is recorded, or when a file exists and no further one is."""
+    if when is None:
+        while not recorded(own):
+            time.sleep(0.1)
+    else:
+        while not Path(when).exists():
+            time.sleep(0.1)
+        count, since = 0, time.monotonic()
+        while time.monotonic() - since < STILL_SECONDS:
+            if (now := len(recorded(own))) != count:
+                count, since = now, time.monotonic()
+            time.sleep(0.1)
+    trainer.request_stop(StopMode(mode))
 
 
 def use_own_ray(trainer: VerlTrainer, sockets: str, devices: int) -> None:

@@ -19,9 +19,10 @@ from hydra import compose, initialize_config_module
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.replica import get_rollout_replica_class
 
-from rljob_runtime.step_metrics import CONTROL_CALL_SECONDS
-from rljob_runtime.verl_plugin import cpu_defaults, replica
-from rljob_runtime.verl_plugin.control_calls import ControlCalls
+from rljob_runtime.spool.step_metrics import CONTROL_CALL_SECONDS
+from rljob_runtime.verl_plugin.platform import cpu_defaults
+from rljob_runtime.verl_plugin.router import replica
+from rljob_runtime.verl_plugin.router.control_calls import ControlCalls
 
 SECONDS = 120.0
 SEQUENCES = 64
@@ -77,9 +78,14 @@ def waiting_and_running(address: str) -> int:
     return sum(int(float(value)) for value in COUNTS.findall(metrics_of(address)))
 
 
+async def begun(made: Any, requests: int) -> dict[str, Any]:
+    """Start a replica, and measure it."""
+    await made.init_standalone()
+    return await measure(made, requests)
+
+
 async def measure(made: Any, requests: int) -> dict[str, Any]:
     """Return the most requests that the engine had at a time, and how they ended after an abort."""
-    await made.init_standalone()
     options = {"sampling_params": {"temperature": 1.0, "ignore_eos": True, "max_tokens": TOKENS}}
     sent = [
         made.server_handle.generate.remote(prompt_ids=[2, 3, 4], request_id=f"request-{number}", **options)
@@ -124,7 +130,7 @@ def main() -> None:
     try:
         rollout, model = config.actor_rollout_ref.rollout, omega_conf_to_dataclass(config.actor_rollout_ref.model)
         made = get_rollout_replica_class("vllm")(0, rollout, model, gpus_per_node=1)
-        print(json.dumps(asyncio.run(measure(made, requests))))
+        print(json.dumps(asyncio.run(begun(made, requests))))
     finally:
         ray.shutdown()
 

@@ -38,10 +38,15 @@ def batch_of(lengths: list[int]) -> Any:
 
 def trained(ranks: int, config: Any, lengths: list[int], *, balances: bool, critic: bool = False) -> tuple[Any, Any]:
     """Return the batch as our trainer orders it, by verl's method and ours, and the metrics."""
-    from rljob_runtime.contract import Optimizations
-    from rljob_runtime.verl_plugin.optimized_trainer import OptimizedTrainer
+    from verl.trainer.ppo.v1 import PPOTrainerSync
 
-    trainer: Any = object.__new__(OptimizedTrainer)
+    from rljob_runtime.contract import Optimizations
+    from rljob_runtime.verl_plugin.trainer.optimized_trainer import OptimizedTrainer
+
+    class Trainer(OptimizedTrainer, PPOTrainerSync):  # type: ignore[misc] # verl ships no types
+        """Without what saves and stops."""
+
+    trainer: Any = object.__new__(Trainer)
     trainer._run = types.SimpleNamespace(job=types.SimpleNamespace(optimizations=Optimizations(batch_balance=balances)))
     trainer.config, trainer.global_steps, trainer.use_critic = config, 1, critic
     # Two devices share each sample, as with Megatron's tensor parallelism: ranks are not devices.
@@ -144,7 +149,7 @@ def test_a_step_that_trains_nothing_keeps_verls_order() -> None:
 
 
 def test_a_caller_that_keeps_mini_batches_gets_verls_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rljob_runtime.verl_plugin.optimized_trainer import OptimizedTrainer
+    from rljob_runtime.verl_plugin.trainer.optimized_trainer import OptimizedTrainer
 
     verls = OptimizedTrainer._balance_batch
     monkeypatch.setattr(OptimizedTrainer, "_balance_batch", functools.partialmethod(verls, keep_minibatch=True))
@@ -170,6 +175,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.comparison
 @pytest.mark.parametrize("shape", SHAPES)
 def test_waiting_with_the_shapes_of_the_recipes_beside_verl(shape: str) -> None:
     samples, ranks, updates = SHAPES[shape]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +20,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from transformers import AutoModelForCausalLM, Qwen2Config
 from verl.trainer.config import CheckpointConfig
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
-from rljob_runtime import checkpoint_contents
+from rljob_runtime.checkpoints import contents
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
 from rljob_runtime.outcomes import RefusedError
 
-folder, kind = Path(sys.argv[1]), sys.argv[2]
+folder = Path(sys.argv[1])
 job = JobConfig(CONTRACT_VERSION, "n", "j", "u", "c", 1, Platform.CPU, 1, 1, 1, 4, {}, checkpoint_path=str(folder))
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 mesh = init_device_mesh("cpu", (1,))
@@ -33,7 +32,7 @@ SHAPE = dict(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layer
              num_key_value_heads=1, architectures=["Qwen2ForCausalLM"])
 
 
-def engine(seed, contents):
+def engine(kind, seed, contents):
     torch.manual_seed(seed)
     model = fully_shard(AutoModelForCausalLM.from_config(Qwen2Config(**SHAPE)), mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -70,7 +69,7 @@ class Section(dict):
     __getattr__ = dict.__getitem__
 
 
-def config(save, load):
+def config(kind, save, load):
     optimizer = Section(lr_scheduler_type="constant" if kind == "constant" else "cosine", lr_warmup_steps=-1,
                         lr_warmup_steps_ratio=0.0)
     whole = Section(save_contents=None, load_contents=None)
@@ -81,21 +80,21 @@ def config(save, load):
 
 NAMES = ("model", "optimizer", "extra", "hf_model")
 SUBSETS = [list(chosen) for size in range(5) for chosen in itertools.combinations(NAMES, size)] + [None, "model,extra"]
-for save in SUBSETS:
+for kind, save in itertools.product(("constant", "decaying"), SUBSETS):
     step = folder / f"global_step_{len(list(folder.iterdir()))}"
-    trained = engine(1, {"save_contents": save, "load_contents": save})
+    trained = engine(kind, 1, {"save_contents": save, "load_contents": save})
     train(trained, 2)
     trained.save_checkpoint(str(step / "actor"), global_step=2)
     saved = parts(trained)
     for load in SUBSETS:
         try:
-            checkpoint_contents.require(job, config(save, load), needs_critic=True)
+            contents.require(job, config(kind, save, load), needs_critic=True)
         except RefusedError as error:
             verdict = "refused"
         else:
-            wanted = {"actor": checkpoint_contents.named(load)}
-            verdict = "incomplete" if list(checkpoint_contents.lacking(step, wanted)) else "accepted"
-        resumed = engine(2, {"save_contents": save, "load_contents": load})
+            wanted = {"actor": contents.named(load)}
+            verdict = "incomplete" if list(contents.lacking(step, wanted)) else "accepted"
+        resumed = engine(kind, 2, {"save_contents": save, "load_contents": load})
         try:
             resumed.load_checkpoint(str(step / "actor"))
             weights, moments, epoch, rates = parts(resumed)
@@ -103,20 +102,25 @@ for save in SUBSETS:
                    "schedule": (epoch, rates) == saved[2:] or kind == "constant"}
         except FileNotFoundError:
             did = None
-        print(json.dumps({"save": save, "load": load, "verdict": verdict, "did": did}), flush=True)
+        print(json.dumps({"kind": kind, "save": save, "load": load, "verdict": verdict, "did": did}), flush=True)
 """
-SECONDS = 180
+SECONDS = 600
 COMBINATIONS = 18 * 18
 
 
-@pytest.fixture(scope="module", params=["constant", "decaying"])
-def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
-    """Return what our rules said and what verl did, for every pair of settings."""
-    folder: Path = tmp_path_factory.mktemp("saves")
-    command = (sys.executable, "-c", PROBE, str(folder), request.param)
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    """Return what our rules said and what verl did, for every pair of settings and kind of schedule."""
+    command = (sys.executable, "-c", PROBE, str(tmp_path_factory.mktemp("saves")))
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.fixture(params=["constant", "decaying"])
+def seen(request: pytest.FixtureRequest, cases: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return the cases of one kind of schedule."""
+    return [case for case in cases if case["kind"] == request.param]
 
 
 def test_what_is_accepted_resumes_with_exactly_what_was_trained(seen: list[dict[str, object]]) -> None:

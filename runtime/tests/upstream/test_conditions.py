@@ -1,7 +1,7 @@
 """The conditions under which verl refuses its configuration, as installed in the image, are those of the table.
 
-When this fails after an upgrade: run `python -m scripts.upstream_conditions`, judge the new rows in
-scripts/upstream_conditions/verdicts.tsv, and correct the checks that cite lines of verl.
+When this fails after an upgrade: run `python -m upstream.conditions`, judge the new rows in
+upstream/conditions/verdicts.tsv, and correct the checks that cite lines of verl.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = Path(os.environ.get("RLJOB_CONDITIONS", "/nowhere"))
 
 
 def module(name: str) -> ModuleType:
-    """Load a module of scripts/upstream_conditions, which is mounted; verl installs a package `scripts` of its own."""
+    """Load a module of upstream/conditions, which is mounted; verl installs a package `scripts` of its own."""
     specification = importlib.util.spec_from_file_location(f"conditions_{name}", FOLDER / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None

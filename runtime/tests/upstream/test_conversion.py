@@ -165,7 +165,7 @@ def test_a_killed_conversion_continues_with_the_next_file(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_weights_of_another_kind_are_told(
+def test_weights_of_another_kind_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], problem: str
 ) -> None:
     model(tmp_path / "fp8")
@@ -175,7 +175,7 @@ def test_weights_of_another_kind_are_told(
     assert problem in capsys.readouterr().out
 
 
-def test_a_missing_file_or_scale_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_or_scale_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model(tmp_path / "fp8")
     (tmp_path / "fp8/model-00002-of-00003.safetensors").unlink()
     assert initialize(request(tmp_path).to_argument(), {}) == ExitCode.BAD_CONFIG

@@ -145,12 +145,12 @@ def test_verl_reads_the_file(name: DatasetName, tmp_path: Path) -> None:
     assert data[0]["reward_model"]["ground_truth"]
 
 
-def test_files_of_another_data_set_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_another_data_set_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "source/data/train-0.parquet", GSM8K)
     request = InitializerRequest(
         to=str(tmp_path / "to"), source=str(tmp_path / "source"), dataset=DatasetName.MATH_LIGHTEVAL
     )
     assert initialize(request.to_argument(), {}) == ExitCode.BAD_CONFIG
     told = capsys.readouterr().out
-    assert "row 0 has not the columns that are expected: KeyError 'solution'; does download.repository hold" in told
+    assert "row 0 does not have the expected columns: KeyError 'solution'; does download.repository hold" in told
     assert not list((tmp_path / "to").glob("*.parquet"))

@@ -12,7 +12,7 @@ import numpy as np
 from arctic_inference.suffix_decoding._C import SuffixTree
 
 from rljob_runtime.contract import Drafts
-from rljob_runtime.verl_plugin.drafts import records_of
+from rljob_runtime.verl_plugin.trainer.drafts import records_of
 from rljob_runtime.vllm_plugin.draft_store import BYTES_PER_TOKEN, DraftStore, Limits, Record, SharedTree
 
 TOPICS, SENTENCES, WORDS = 16, 12, 8

@@ -1,4 +1,7 @@
-"""Drafts in verl's rollout on CPUs: the trainer agrees with what was sampled, and a second epoch uses the first."""
+"""Drafts beside none in verl's rollout on CPUs: the trainer agrees as well with what was sampled.
+
+test_real_training.py asks what else a step with drafts shows.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-STEPS, STEPS_OF_AN_EPOCH = 5, 4
+STEPS = 5
 SPREAD = 0.3
 """Of the weights. With it and the low temperature, the model is as certain of its tokens as a trained one."""
 DIFFERENCE = "training/log_probs_difference_mean"
@@ -43,19 +46,10 @@ def train(real_training: Any) -> Train:
     return run
 
 
-def test_sampled_tokens_have_the_probabilities_that_the_trainer_computes(tmp_path: Path, train: Train) -> None:
+@pytest.mark.comparison
+def test_drafts_add_nothing_to_the_difference_of_log_probabilities(tmp_path: Path, train: Train) -> None:
     plain, drafted = train(tmp_path, "plain", overrides=SETTINGS), train(tmp_path, "drafted", **DRAFTS)
     apart = [statistics.fmean(step[DIFFERENCE] for step in steps) for steps in (plain, drafted)]
     print(f"mean difference of log-probabilities: {apart[0]:.2e} without drafts, {apart[1]:.2e} with them")
     assert 0 < apart[1] <= 2 * apart[0]
     assert not any("rollout/draft_steps_ratio" in step for step in plain)
-    for step in drafted:
-        assert step["rollout/draft_steps_ratio"] == 1
-        assert 0 < step["rollout/spec_accept_rate"] < 1
-        assert step["rollout/spec_accept_length"] > 1
-    # Some of the 32 prompts have the same text, so that a later step of the first epoch may have a history.
-    assert drafted[0]["rollout/draft_tokens/history"] == 0
-    second = drafted[STEPS_OF_AN_EPOCH:]
-    assert second
-    assert all(step["rollout/draft_tokens_accepted/history"] > 0 for step in second)
-    assert all(step["rollout/draft_history_bytes"] > 0 for step in drafted)

@@ -15,9 +15,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from rljob_runtime.balancing.expert_maps import routed_loads, write_map
-from rljob_runtime.balancing.placement import Loads, device_loads, imbalance, place
-from rljob_runtime.balancing.relocation import arrivals, relocate
+from rljob.planner.experts.expert_maps import map_text, routed_loads
+from rljob.planner.experts.placement import Loads, device_loads, imbalance, place
+from rljob.planner.experts.relocation import arrivals, relocate
 
 LAYERS, EXPERTS, DEVICES, REPLICAS = 58, 256, 32, 288
 GENERATOR = np.random.default_rng(0)
@@ -54,7 +54,7 @@ def zipf() -> Loads:
 def test_vllm_ascend_reads_the_map(reader: ModuleType, tmp_path: Path) -> None:
     placement = place(lognormal(0.5, 3), DEVICES, REPLICAS)
     path = tmp_path / "map.json"
-    write_map(path, placement)
+    path.write_text(map_text(placement))
     for layer in range(3):
         found, physical = reader.expert_file_to_tensor(str(path), layer)
         assert physical == REPLICAS
@@ -67,7 +67,7 @@ def test_each_rank_sends_tokens_to_a_device_that_has_the_expert(reader: ModuleTy
     loads = lognormal(0.5, 1)
     placement = place(loads, DEVICES, REPLICAS)
     path = tmp_path / "map.json"
-    write_map(path, placement)
+    path.write_text(map_text(placement))
     slots, served = REPLICAS // DEVICES, np.zeros((1, DEVICES))
     for rank in range(DEVICES):
         config = SimpleNamespace(expert_map_path=str(path), dynamic_eplb=False, num_redundant_experts=0)

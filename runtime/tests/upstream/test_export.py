@@ -22,11 +22,10 @@ COMPARED_MIN = 60
 GENERATE = """
 import json, sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-folder, sure, prompts = sys.argv[1], float(sys.argv[2]), json.loads(sys.stdin.read())
-tokens = AutoTokenizer.from_pretrained(folder)
-model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-said = []
-for prompt in prompts:
+prompts, sure, folders = json.loads(sys.stdin.read()), float(sys.argv[1]), sys.argv[2:]
+
+
+def answer(tokens, model, prompt):
     text = tokens.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
     ids = tokens(text, return_tensors="pt", add_special_tokens=False).input_ids
     out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False,
@@ -34,8 +33,13 @@ for prompt in prompts:
     best = [logits[0].float().topk(2).values for logits in out.logits]
     count = next((place for place, (one, two) in enumerate(best) if one - two < sure), len(best))
     made = out.sequences[0, ids.shape[1]:][:count]
-    said.append({"tokens": count, "text": tokens.decode(made, skip_special_tokens=True)})
-print(json.dumps(said))
+    return {"tokens": count, "text": tokens.decode(made, skip_special_tokens=True)}
+
+
+for folder in folders:
+    tokens = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    print(json.dumps([answer(tokens, model, prompt) for prompt in prompts]))
 """
 
 
@@ -69,17 +73,17 @@ def test_the_export_generates_what_the_rollout_generated(tmp_path: Path, real_tr
     assert json.loads((place / EXPORT_MANIFEST).read_text())["step"] == STEPS
     rows = validated(told)
     assert len({row["output"] for row in rows}) > 1
-    answers = generated(place, rows)
+    answers, at_the_start = generated(rows, place, tmp_path / "model")
     assert sum(answer["tokens"] for answer in answers) >= COMPARED_MIN
     assert [answer["text"] for answer in answers if not agrees(answer, rows)] == []
     # The comparison tells these weights from those at the start.
-    assert any(not agrees(answer, rows) for answer in generated(tmp_path / "model", rows))
+    assert any(not agrees(answer, rows) for answer in at_the_start)
 
 
-def generated(model: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what transformers generates greedily, up to the first token that is not sure."""
+def generated(rows: list[dict[str, Any]], *models: Path) -> list[list[dict[str, Any]]]:
+    """Return what transformers generates greedily with each model, up to the first token that is not sure."""
     done = subprocess.run(
-        [sys.executable, "-c", GENERATE, str(model), str(SURE)],
+        [sys.executable, "-c", GENERATE, str(SURE), *map(str, models)],
         input=json.dumps([row["input"] for row in rows]),
         capture_output=True,
         text=True,
@@ -87,8 +91,8 @@ def generated(model: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         timeout=240,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )
-    answers = json.loads(done.stdout.splitlines()[-1])
-    return [answer | {"row": number} for number, answer in enumerate(answers)]
+    lines = [json.loads(line) for line in done.stdout.splitlines()[-len(models) :]]
+    return [[answer | {"row": number} for number, answer in enumerate(answers)] for answers in lines]
 
 
 def agrees(answer: dict[str, Any], rows: list[dict[str, Any]]) -> bool:

@@ -1,297 +1,241 @@
 """verl's own `_save_checkpoint` under our fence: what it writes, in which order, and what a paused driver omits.
 
-The trainer is verl's with our overrides. Only its worker group, replicas and dataloader, which need devices, are
-replaced by small ones.
+The cases that pause or kill the driver share a process, because importing verl takes longer than the saves.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from rljob_runtime.checkpoint import TRACKER_FILE, complete_steps, tracked_step
-from rljob_runtime.claims import Owner, claim, publish
-from rljob_runtime.parallelism import SPLIT_FILE
+from rljob_runtime.checkpoints.claims import Owner, claim, publish
+from rljob_runtime.checkpoints.parallelism import SPLIT_FILE
+from rljob_runtime.checkpoints.saved_steps import TRACKER_FILE, complete_steps, tracked_step
 
-PROBE = """
-import sys, time, types
-import torch
-from pathlib import Path
-from omegaconf import OmegaConf
-from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
-from rljob_runtime import claims
-from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
-from rljob_runtime.contract import RuleCondition, StopMode, StopRule
-from rljob_runtime.outcomes import FencedError, StartGoneError
-from rljob_runtime.parallelism import SIZES
-from rljob_runtime.spool import Spool
-from rljob_runtime.stop_rules import StopRules
-from rljob_runtime.verl_plugin import fenced_save
-from rljob_runtime.training_attempt import TrainingAttempt
-from rljob_runtime.verl_plugin.trainer import RLJobTrainer, StepAbandonedError
-
-folder, spool, place, go = Path(sys.argv[1]), Spool(Path(sys.argv[2])), sys.argv[3], Path(sys.argv[4])
-job = JobConfig(
-    CONTRACT_VERSION, "team-a", "sums", "uid-1", "sums-uid01-1", 1, Platform.CPU, 1, 2, 2, 40, {},
-    checkpoint_path=str(folder),
-)
-claims.claim(folder, claims.Owner.of(job, 1))
-spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
-
-
-def pause(here):
-    if here == place:
-        print(here, flush=True)
-        while not go.exists():
-            time.sleep(0.001)
-
-
-class Workers:
-    def __init__(self):
-        self.previous_saved_paths = []
-
-    remove_previous_save_local_path = BaseCheckpointManager.remove_previous_save_local_path
-
-    def execute_all_async(self, method, *words, **options):
-        raise AssertionError(f"{method} on ranks that do not exist")
-
-    def load_checkpoint(self, local_path, del_local_after_load):
-        (Path(local_path).parent / "data.pt").unlink()
-
-    def save_checkpoint(self, local_path, remote_path, global_step, max_ckpt_to_keep=None):
-        BaseCheckpointManager.ensure_checkpoint_capacity(self, max_ckpt_to_keep)
-        Path(local_path).mkdir(parents=True)
-        BaseCheckpointManager.register_checkpoint(self, local_path, max_ckpt_to_keep)
-        pause("saving")
-        pause(f"saving-{global_step}")
-
-
-class Told:
-    def on_save(self, trainer, global_step, checkpoint_dir, async_save, **options):
-        tracker = (folder / "TRACKER").read_text() if (folder / "TRACKER").exists() else None
-        print("told", global_step, checkpoint_dir == str(folder / f"global_step_{global_step}"), async_save, tracker)
-
-
-class Data:
-    def state_dict(self):
-        pause("before-mark")
-        return {"place": 7}
-
-
-class Replicas:
-    def abort_replicas(self):
-        print("aborted", flush=True)
-
-    def sleep_replicas(self):
-        print("asleep", flush=True)
-
-
-trainer = RLJobTrainer.__new__(RLJobTrainer)
-trainer._run = TrainingAttempt(job, 1, spool)
-trainer.config = OmegaConf.create({
-    "trainer": {
-        "default_local_dir": str(folder), "default_hdfs_dir": None, "v1": {"trainer_mode": "rljob_sync"},
-        "max_actor_ckpt_to_keep": 1, "max_critic_ckpt_to_keep": 1, "del_local_ckpt_after_load": False,
-        "resume_mode": "resume_path", "resume_from_path": str(folder / "global_step_4"),
-    },
-    "algorithm": {"adv_estimator": "grpo"}, "data": {"filter_overlong_prompts": True},
-    "actor_rollout_ref": {"actor": {
-        "checkpoint": {"async_save": place == "async"}, "strategy": "megatron" if place == "megatron" else "fsdp2",
-        "megatron": dict.fromkeys(SIZES, 2),
-    }},
-})
-OmegaConf.set_struct(trainer.config, True)
-trainer._take_over(trainer.config)
-trainer._nan = None
-trainer.trainer_mode, trainer.use_critic, trainer.global_steps = "sync", False, 4
-trainer.actor_rollout_wg, trainer.train_dataloader = Workers(), Data()
-trainer._publisher = trainer.checkpoint_callback = fenced_save.Publisher(Told(), trainer._run)
-if place in ("rollout", "between-steps", "before-steps"):
-    trainer.checkpoint_manager, trainer._data_before = Replicas(), {"place": 6}
-    trainer.global_steps, trainer.abandoned_step = int(sys.argv[5]), None
-    if place != "before-steps":
-        trainer._run.step_began()
-    if place == "rollout":
-        trainer._abandon_rollout()
-    else:
-        trainer._run.request_stop(StopMode.AFTER_STEP)
-        try:
-            trainer.on_step_begin()
-        except StepAbandonedError:
-            print("left")
-    data = folder / f"global_step_{trainer.global_steps}" / "data.pt"
-    place = torch.load(data, weights_only=False)["place"] if data.exists() else None
-    print("given-up", trainer.abandoned_step, trainer.stopped_by, trainer.global_steps, place)
-    sys.exit()
-if place == "target":
-    trainer.checkpoint_manager = Replicas()
-    rule = StopRule("target", "critic/score/mean", RuleCondition.ABOVE, threshold=0.9)
-    for _ in range(2):
-        trainer._rules, trainer.total_training_steps, trainer._awake = StopRules([rule]), 40, True
-        trainer._apply_stop_rules(4, {"critic/score/mean": 0.95})
-        print("matched", trainer.matched.step, trainer.total_training_steps)
-    sys.exit()
-if place == "nan":
-    rule = StopRule("nan", "actor/grad_norm", RuleCondition.IS_NAN, for_steps=2)
-    trainer._rules, trainer.total_training_steps = StopRules([rule]), 40
-    RLJobTrainer.__mro__[1].step = lambda self, metrics, timing: metrics.update({"actor/grad_norm": float("nan")})
-    for step in (4, 6):
-        trainer.global_steps, metrics = step, {}
-        trainer.step(metrics, {})
-        trainer._save_checkpoint()
-        trainer._apply_stop_rules(step, metrics)
-    print("matched", trainer.matched.step, trainer.total_training_steps)
-    sys.exit()
-if place == "loading":
-    trainer._save_checkpoint()
-    try:
-        trainer._load_checkpoint()
-    except StartGoneError as error:
-        print("told", error)
-    sys.exit()
-try:
-    trainer._save_checkpoint()
-    print("saved", trainer.config.actor_rollout_ref.actor.checkpoint.async_save)
-    if len(sys.argv) > 5:
-        trainer.global_steps = int(sys.argv[5])
-        trainer._save_checkpoint()
-except FencedError:
-    print("fenced")
-""".replace("TRACKER", TRACKER_FILE)
+HERE = Path(__file__).parent
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The folders of a probe."""
+    """The folders of a case, and what it printed."""
 
     root: Path
+    capture: pytest.CaptureFixture[str]
 
     @property
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
 
-    @property
-    def go(self) -> Path:
-        return self.root / "go"
-
-    def words(self, place: str) -> list[str]:
-        """Return the command line."""
-        return [sys.executable, "-c", PROBE, str(self.checkpoints), str(self.root / "spool"), place, str(self.go)]
-
-    def give_up(self, step: int, place: str = "rollout") -> str:
-        """Abandon a step and return the output."""
-        done = subprocess.run([*self.words(place), str(step)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+    def said(self) -> list[str]:
+        return self.capture.readouterr().out.splitlines()
 
     def files(self) -> list[str]:
         return sorted(str(path.relative_to(self.checkpoints)) for path in self.checkpoints.rglob("*"))
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
+    return Place(tmp_path, capsys)
 
 
-def last_words(said: str) -> list[str]:
-    return [line for line in said.splitlines() if line.split(" ", 1)[0] in ("told", "saved", "fenced")]
+@pytest.fixture(scope="module")
+def probe() -> Iterator[Any]:
+    """Return the module of the cases, which imports verl."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(HERE)
+        yield importlib.import_module("fenced_save_probe")
 
 
-def test_the_tracker_is_written_by_us_and_the_jobs_own_callback_notices_nothing(here: Place) -> None:
-    done = subprocess.run(here.words("nowhere"), capture_output=True, text=True, check=False)
-    assert last_words(done.stdout) == ["told 4 True False 4", "saved False"], done.stderr[-3000:]
+@pytest.fixture(scope="module")
+def driver() -> Iterator[subprocess.Popen[str]]:
+    """Return a process of its own, which saves where its standard input says."""
+    command = [sys.executable, str(HERE / "fenced_save_probe.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        yield process
+        process.kill()
+
+
+def until(driver: subprocess.Popen[str], word: str) -> list[str]:
+    """Return what the driver prints before a word; fail if it ends before."""
+    assert driver.stdout is not None
+    said: list[str] = []
+    for line in driver.stdout:
+        if line.strip() == word:
+            return said
+        said.append(line.strip())
+    raise AssertionError(said)
+
+
+def begin(driver: subprocess.Popen[str], root: Path, place: str) -> None:
+    """Let the driver save below a folder, until it pauses."""
+    assert driver.stdin is not None
+    driver.stdin.write(f"{root} {place}\n")
+    until(driver, place)
+
+
+def last_words(said: list[str]) -> list[str]:
+    return [line for line in said if line.split(" ", 1)[0] in ("told", "saved", "fenced")]
+
+
+def test_the_tracker_is_written_by_us_and_the_jobs_own_callback_notices_nothing(here: Place, probe: Any) -> None:
+    probe.save(probe.trainer_of(here.root))
+    assert last_words(here.said()) == ["told 4 True False 4", "saved False"]
     assert here.files() == [".owner", "global_step_4", "global_step_4/actor", "global_step_4/data.pt", TRACKER_FILE]
 
 
-def test_a_step_of_megatron_records_its_parallelism(here: Place) -> None:
-    done = subprocess.run(here.words("megatron"), capture_output=True, text=True, check=False)
-    assert last_words(done.stdout) == ["told 4 True False 4", "saved False"], done.stderr[-3000:]
+def test_a_step_of_megatron_records_its_parallelism(here: Place, probe: Any) -> None:
+    probe.save(probe.trainer_of(here.root, strategy="megatron"))
+    assert last_words(here.said()) == ["told 4 True False 4", "saved False"]
     made = ["global_step_4", "global_step_4/actor", "global_step_4/data.pt", f"global_step_4/{SPLIT_FILE}"]
     assert here.files() == [".owner", *made, TRACKER_FILE]
 
 
-def test_a_step_that_disappears_while_verl_loads_it_is_reported(here: Place) -> None:
-    done = subprocess.run(here.words("loading"), capture_output=True, text=True, check=False)
+def test_a_step_that_disappears_while_verl_loads_it_is_reported(here: Place, probe: Any) -> None:
+    probe.load(probe.trainer_of(here.root))
     told = (
         f"{here.checkpoints}/global_step_4 disappeared while the run loaded it; the next attempt chooses another start"
     )
-    assert last_words(done.stdout)[-1:] == [f"told {told}"], done.stderr[-3000:]
+    assert last_words(here.said())[-1:] == [f"told {told}"]
 
 
-def test_a_save_that_is_asynchronous_indeed_is_left_to_the_worker_that_ends_it(here: Place) -> None:
-    done = subprocess.run(here.words("async"), capture_output=True, text=True, check=False)
-    assert last_words(done.stdout) == ["told 4 True True None", "saved True"], done.stderr[-3000:]
+def test_a_save_that_is_asynchronous_indeed_is_left_to_the_worker_that_ends_it(here: Place, probe: Any) -> None:
+    probe.save(probe.trainer_of(here.root, asynchronous=True))
+    assert last_words(here.said()) == ["told 4 True True None", "saved True"]
 
 
 @pytest.mark.parametrize("place", ["saving", "before-mark"])
-def test_a_driver_that_was_paused_in_a_save_does_not_publish(here: Place, place: str) -> None:
-    with subprocess.Popen(here.words(place), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert any(line.strip() == place for line in process.stdout)
-            process.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-            claim(here.checkpoints, Owner("uid-1", 2))
-            publish(here.checkpoints, Owner("uid-1", 2), 2)
-            here.go.touch()
-            process.send_signal(signal.SIGCONT)
-            said, _ = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert last_words(said) == ["fenced"]
+def test_a_driver_that_was_paused_in_a_save_does_not_publish(
+    here: Place, driver: subprocess.Popen[str], place: str
+) -> None:
+    begin(driver, here.root, place)
+    driver.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, driver.pid, os.WSTOPPED)
+    claim(here.checkpoints, Owner("uid-1", 2))
+    publish(here.checkpoints, Owner("uid-1", 2), 2)
+    (here.root / "go").touch()
+    driver.send_signal(signal.SIGCONT)
+    assert last_words(until(driver, "done")) == ["fenced"]
     assert tracked_step(here.checkpoints) == 2
     assert "global_step_4/data.pt" not in here.files()
 
 
-def test_a_driver_that_is_killed_in_a_save_leaves_the_checkpoint_before(here: Place) -> None:
-    with subprocess.Popen([*here.words("saving-6"), "6"], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert any(line.strip() == "saving-6" for line in process.stdout)
-        process.kill()
+def test_a_driver_that_is_killed_in_a_save_leaves_the_checkpoint_before(
+    here: Place, driver: subprocess.Popen[str]
+) -> None:
+    """The last case of the process."""
+    begin(driver, here.root, "saving-6")
+    driver.kill()
+    driver.wait()
     assert complete_steps(here.checkpoints) == [4]
 
 
-def test_the_previous_checkpoint_is_deleted_once_the_new_one_is_published(here: Place) -> None:
-    done = subprocess.run([*here.words("nowhere"), "6"], capture_output=True, text=True, check=False)
-    assert last_words(done.stdout) == ["told 4 True False 4", "saved False", "told 6 True False 6"], done.stderr[-3000:]
+def test_the_previous_checkpoint_is_deleted_once_the_new_one_is_published(here: Place, probe: Any) -> None:
+    probe.save(probe.trainer_of(here.root), 6)
+    assert last_words(here.said()) == ["told 4 True False 4", "saved False", "told 6 True False 6"]
     assert here.files() == [".owner", "global_step_6", "global_step_6/actor", "global_step_6/data.pt", TRACKER_FILE]
 
 
-def test_weights_that_are_nan_are_not_saved_whether_their_rule_has_matched_yet_or_not(here: Place) -> None:
-    done = subprocess.run(here.words("nan"), capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[-1] == "matched 6 6", done.stderr[-3000:]
+def test_weights_that_are_nan_are_not_saved_whether_their_rule_has_matched_yet_or_not(
+    here: Place, probe: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(_: Any, metrics: dict[str, float], __: Any) -> None:
+        metrics["actor/grad_norm"] = float("nan")
+
+    monkeypatch.setattr(probe.SyncTrainer.__bases__[-1], "step", step)
+    probe.diverge(probe.trainer_of(here.root))
+    assert here.said()[-1] == "matched 6 6"
     assert here.files() == [".owner"]
 
 
-def test_a_stop_rule_frees_the_replicas_memory_for_its_save_and_saves_a_step_once(here: Place) -> None:
-    done = subprocess.run(here.words("target"), capture_output=True, text=True, check=False)
-    said = [line for line in done.stdout.splitlines() if line.split(" ", 1)[0] in ("asleep", "told", "matched")]
-    assert said == ["asleep", "told 4 True False 4", "matched 4 4", "matched 4 4"], done.stderr[-3000:]
+def test_a_stop_rule_frees_the_replicas_memory_for_its_save_and_saves_a_step_once(here: Place, probe: Any) -> None:
+    probe.reach_target(probe.trainer_of(here.root))
+    said = [line for line in here.said() if line.split(" ", 1)[0] in ("asleep", "told", "matched")]
+    assert said == ["asleep", "told 4 True False 4", "matched 4 4", "matched 4 4"]
 
 
-def test_a_rollout_that_is_abandoned_is_named_and_its_prompts_are_drawn_again(here: Place) -> None:
-    said = here.give_up(5).splitlines()
+def test_a_rollout_that_is_abandoned_is_named_and_its_prompts_are_drawn_again(here: Place, probe: Any) -> None:
+    probe.give_up(probe.trainer_of(here.root, step=5), begun=True, rollout=True)
+    said = here.said()
     assert said.index("aborted") < said.index("asleep") < said.index("told 4 True False 4"), said
     assert said[-1] == "given-up 5 AbortRollout 4 6"
 
 
-def test_a_first_rollout_that_is_abandoned_leaves_no_checkpoint(here: Place) -> None:
-    assert here.give_up(1).splitlines()[-1] == "given-up 1 AbortRollout 0 None"
+def test_a_first_rollout_that_is_abandoned_leaves_no_checkpoint(here: Place, probe: Any) -> None:
+    probe.give_up(probe.trainer_of(here.root, step=1), begun=True, rollout=True)
+    assert here.said()[-1] == "given-up 1 AbortRollout 0 None"
     assert here.files() == [".owner"]
 
 
-def test_a_stop_between_two_steps_ends_with_the_one_that_is_trained(here: Place) -> None:
-    said = here.give_up(5, "between-steps").splitlines()
+def test_a_stop_between_two_steps_ends_with_the_one_that_is_trained(here: Place, probe: Any) -> None:
+    probe.give_up(probe.trainer_of(here.root, step=5), begun=True, rollout=False)
+    said = here.said()
     assert said.index("asleep") < said.index("told 4 True False 4") < said.index("left"), said
     assert said[-1] == "given-up None AfterStep 4 7"
 
 
-def test_a_stop_before_an_attempts_first_step_saves_nothing_again(here: Place) -> None:
-    assert here.give_up(5, "before-steps").splitlines()[-2:] == ["left", "given-up None AfterStep 4 None"]
+def test_a_stop_before_an_attempts_first_step_saves_nothing_again(here: Place, probe: Any) -> None:
+    probe.give_up(probe.trainer_of(here.root, step=5), begun=False, rollout=False)
+    assert here.said()[-2:] == ["left", "given-up None AfterStep 4 None"]
     assert here.files() == [".owner"]
+
+
+def test_a_step_is_complete_only_with_a_ledger_that_describes_its_queue(
+    here: Place, probe: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transfer_queue
+
+    from rljob_runtime.checkpoints import prompt_ledger
+    from rljob_runtime.verl_plugin.trainer.async_trainer import ColocateAsyncTrainer
+    from rljob_runtime.verl_plugin.trainer.discarded_tokens import DiscardedTokens
+    from rljob_runtime.verl_plugin.trainer.prompt_flow import PromptFlow
+
+    prompts = {"a": {"is_prompt": True, "status": "running", "global_steps": 4}}
+
+    def save_queue(place: str, metadata: dict[str, int]) -> None:
+        Path(place).mkdir()
+        (Path(place) / "controller_state.pkl").write_text(str(metadata["global_steps"]))
+
+    monkeypatch.setattr(transfer_queue, "kv_list", lambda partition_id: {partition_id: prompts})
+    monkeypatch.setattr(transfer_queue, "save_checkpoint", save_queue)
+    trainer = probe.trainer_of(here.root, kind=ColocateAsyncTrainer)
+    trainer._flow, trainer._loader = PromptFlow(lambda _: None, DiscardedTokens()), SimpleNamespace(drawn=1)
+    probe.save(trainer)
+    left = [name for name in here.files() if "/" not in name]
+    assert [name.partition("-")[0] for name in left] == [".owner", ".retired"], "to be deleted before the next save"
+    assert (
+        "step 4 is not saved, because its prompts do not add up: the loader has given 1"
+        in here.capture.readouterr().err
+    )
+    trainer._flow.fetched(["a"], 0, [0])
+    probe.save(trainer)
+    step = here.checkpoints / "global_step_4"
+    assert sorted(name for name in here.files() if "/" not in name) == [".owner", step.name, TRACKER_FILE]
+    assert prompt_ledger.problem_of(step) is None
+    assert prompt_ledger.read(step).in_flight == {"a": prompt_ledger.Prompt(0, 0)}
+    files = ["data.pt", "transfer_queue/controller_state.pkl"]
+    assert list(json.loads((step / "prompts.json").read_text())["files"]) == files
+
+    # A rollout after it is abandoned: what has ended since is worth another save of the same step.
+    trainer.checkpoint_manager, trainer.abandoned_step = probe.Replicas(), None
+    trainer._run.step_began()
+    for step_before, ends in ((True, False), (True, True), (False, True)):
+        prompts["a"]["status"] = "finished" if ends else "running"
+        (here.checkpoints / "global_step_2" / "actor").mkdir(parents=True, exist_ok=True)
+        mark = here.checkpoints / "global_step_2" / "data.pt"
+        mark.write_bytes((step / "data.pt").read_bytes() if step_before else b"")
+        before, trainer._flow._kept, trainer.global_steps = step.stat().st_ino, set(), 5
+        trainer._abandon_rollout()
+        assert (step.stat().st_ino != before) == (step_before and ends)
+        assert prompt_ledger.problem_of(step) is None
+        assert (here.checkpoints / TRACKER_FILE).read_text() == "4"

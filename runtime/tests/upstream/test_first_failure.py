@@ -19,7 +19,7 @@ import pytest
 from rljob_runtime import first_failure
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
 from rljob_runtime.outcomes import WorkerFailedError, from_error
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.stacks import register as stack_register
 
 REWARD = """def compute_score(data_source, solution_str, ground_truth, extra_info):
@@ -88,7 +88,7 @@ def generate(agent: type[Answering], rewards: list[Any]) -> None:
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop import agent_loop
 
-    from rljob_runtime.verl_plugin.agent_loop import ReportingWorker
+    from rljob_runtime.verl_plugin.router.agent_loop import ReportingWorker
 
     made = ReportingWorker.__ray_actor_class__
     worker = made.__new__(made)
@@ -136,7 +136,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     from rljob_runtime import hydra_config
     from rljob_runtime.training_attempt import TrainingAttempt, install
-    from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+    from rljob_runtime.verl_plugin.trainer.sync_trainer import SyncTrainer
 
     overrides: dict[str, Any] = {
         "algorithm.adv_estimator": "grpo",
@@ -150,7 +150,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     spool = Spool(tmp_path / "spool")
     spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=1))
     install(TrainingAttempt(job, 1, spool))
-    trainer = RLJobTrainer(hydra_config.compose(job, spool, tmp_path / "scratch"))
+    trainer = SyncTrainer(hydra_config.compose(job, spool, tmp_path / "scratch"))
     trainer.global_steps = 1
 
     def step(self: Any, *_: Any) -> Any:
@@ -225,7 +225,7 @@ def test_the_first_exception_counts_and_one_of_ray_is_its_own_cause(tags: dict[s
 
 
 def test_the_constructors_of_verl_run_in_the_actor(ray: Any) -> None:
-    from rljob_runtime.verl_plugin.agent_loop import ReportingWorker
+    from rljob_runtime.verl_plugin.router.agent_loop import ReportingWorker
 
     # Through verl's two constructors to the first use of the configuration, which is not given here.
     with pytest.raises(ray.exceptions.ActorDiedError) as error:

@@ -26,7 +26,8 @@ PROGRAM = """
     from rljob_runtime.fork_server import client
     from rljob_runtime.image_check.verl_choice import VerlChoice
     from rljob_runtime.stacks import register
-    from rljob_runtime.verl_plugin import cpu_defaults, launcher
+    from rljob_runtime.verl_plugin import launcher
+    from rljob_runtime.verl_plugin.platform import cpu_defaults
 
     RUN = "seams-attempt-1"
     variables = {**cpu_defaults.ENVIRONMENT, client.VARIABLE: RUN, register.VARIABLE: RUN}

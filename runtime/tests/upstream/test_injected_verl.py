@@ -25,7 +25,8 @@ PROGRAM = """
     from rljob_runtime.fork_server import client, start
     from rljob_runtime.image_check import verl_choice
     from rljob_runtime.stacks import register
-    from rljob_runtime.verl_plugin import cpu_defaults, launcher
+    from rljob_runtime.verl_plugin import launcher
+    from rljob_runtime.verl_plugin.platform import cpu_defaults
 
     RUN = "injected-attempt-1"
 
@@ -44,10 +45,6 @@ PROGRAM = """
     import verl
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    config = OmegaConf.create({"ray_kwargs": {"ray_init": json.loads(sys.argv[1])}})
-    launcher.prepare_processes(config, variables, chosen)
-    runtime_env = OmegaConf.merge(get_ppo_ray_runtime_env(), config.ray_kwargs.ray_init.runtime_env)
-
     def look():
         import transfer_queue, verl
 
@@ -57,16 +54,20 @@ PROGRAM = """
             "path": os.environ["PYTHONPATH"], "forked": client.SERVER in open(f"/proc/{os.getppid()}/cmdline").read(),
         }
 
-    # As in a pod, Ray's own processes are older than the choice.
-    os.environ["PYTHONPATH"] = base
-    ray.init(
-        num_cpus=1, include_dashboard=False, _temp_dir=os.environ["TMPDIR"] + "/r",
-        runtime_env=OmegaConf.to_container(runtime_env),
-    )
-    os.environ.update(variables)
-    told = {"launcher": look(), "worker": ray.get(ray.remote(look).options(num_cpus=0).remote())}
-    print(json.dumps(told | {"chosen": chosen.version, "imported": sorted(before), "seconds": seconds}), flush=True)
-    ray.shutdown()
+    print(json.dumps({"chosen": chosen.version, "imported": sorted(before), "seconds": seconds, **look()}), flush=True)
+    for ray_init in json.loads(sys.argv[1]):
+        config = OmegaConf.create({"ray_kwargs": {"ray_init": ray_init}})
+        launcher.prepare_processes(config, variables, chosen)
+        runtime_env = OmegaConf.merge(get_ppo_ray_runtime_env(), config.ray_kwargs.ray_init.runtime_env)
+        # As in a pod, Ray's own processes are older than the choice.
+        os.environ["PYTHONPATH"] = base
+        ray.init(
+            num_cpus=1, include_dashboard=False, _temp_dir=os.environ["TMPDIR"] + "/r",
+            runtime_env=OmegaConf.to_container(runtime_env),
+        )
+        os.environ.update(variables)
+        print(json.dumps(ray.get(ray.remote(look).options(num_cpus=0).remote())), flush=True)
+        ray.shutdown()
 """
 ENTRY_POINTS = """\
 [verl.plugins]
@@ -103,38 +104,42 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(folder: Path, ray_init: dict[str, Any], *path: str) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def processes(folder: Path) -> list[dict[str, Any]]:
+    """Return what the launcher sees, and a worker of each of two Rays: the job sets a path for the second."""
     own = str(Path(rljob_runtime.__file__).parents[1])
     rest = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != own]
     environ = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder / "root" / "code"), *path, *rest]),
+        "PYTHONPATH": os.pathsep.join([str(folder / "root" / "code"), str(folder / "old"), *rest]),
         "TMPDIR": str(folder),
         "HOME": str(folder),
     }
-    command = [sys.executable, str(folder / "program.py"), json.dumps(ray_init)]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    inits: tuple[dict[str, Any], ...] = ({}, {"runtime_env": {"env_vars": {"PYTHONPATH": "/theirs:$PYTHONPATH"}}})
+    command = [sys.executable, str(folder / "program.py"), json.dumps(inits)]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def test_an_older_verl_of_the_image_is_replaced_in_every_process(folder: Path) -> None:
-    told = run(folder, {}, str(folder / "old"))
-    assert told["chosen"] == "0.9.1 (injected)"
-    assert told["imported"] == []
-    for process in ("launcher", "worker"):
-        assert told[process]["version"] == "0.9.1"
-        assert told[process]["file"] == f"{folder}/root/verl/verl/__init__.py"
-        assert told[process]["queue"] == f"{folder}/root/verl/transfer_queue/__init__.py"
-        assert told[process]["plugin"]
+def test_an_older_verl_of_the_image_is_replaced_in_every_process(folder: Path, processes: list[dict[str, Any]]) -> None:
+    launcher, worker, _ = processes
+    assert launcher["chosen"] == "0.9.1 (injected)"
+    assert launcher["imported"] == []
+    for process in (launcher, worker):
+        assert process["version"] == "0.9.1"
+        assert process["file"] == f"{folder}/root/verl/verl/__init__.py"
+        assert process["queue"] == f"{folder}/root/verl/transfer_queue/__init__.py"
+        assert process["plugin"]
     # The fork server forks only for processes with the same variables.
-    assert told["worker"]["path"] == told["launcher"]["path"]
-    assert told["worker"]["forked"]
-    print(f"chosen in {told['seconds']:.3f} s")
+    assert worker["path"] == launcher["path"]
+    assert worker["forked"]
+    print(f"chosen in {launcher['seconds']:.3f} s")
 
 
-def test_a_path_that_the_job_sets_for_ray_comes_after_the_injected_verl(folder: Path) -> None:
-    told = run(folder, {"runtime_env": {"env_vars": {"PYTHONPATH": "/theirs:$PYTHONPATH"}}}, str(folder / "old"))
-    assert told["worker"]["path"].startswith(f"{folder}/root/code:{folder}/root/verl:/theirs")
-    assert told["worker"]["version"] == "0.9.1"
+def test_a_path_that_the_job_sets_for_ray_comes_after_the_injected_verl(
+    folder: Path, processes: list[dict[str, Any]]
+) -> None:
+    _, _, worker = processes
+    assert worker["path"].startswith(f"{folder}/root/code:{folder}/root/verl:/theirs")
+    assert worker["version"] == "0.9.1"

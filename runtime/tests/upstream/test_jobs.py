@@ -13,7 +13,7 @@ import pytest
 
 from rljob_runtime import hydra_config, launcher_overrides
 from rljob_runtime.contract import JobConfig, OverrideValue, Platform
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 
 FOLDER = Path(os.environ.get("RLJOB_JOBS", "/nowhere"))
 JOBS = sorted(FOLDER.glob("*.json"))

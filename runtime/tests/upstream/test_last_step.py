@@ -11,7 +11,7 @@ import pytest
 
 from rljob_runtime import hydra_config
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, OverrideValue, Platform
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 
 STEPS = 3
 

@@ -96,7 +96,7 @@ def gradient(function: Any, config: Any, whole: Any, data: Any) -> tuple[float, 
 def test_every_loss_of_verl_has_the_gradient_of_the_two_passes(aggregation: str) -> None:
     from verl.workers.utils.losses import ppo_loss
 
-    from rljob_runtime.verl_plugin.on_policy import on_policy_loss
+    from rljob_runtime.verl_plugin.trainer.on_policy import on_policy_loss
 
     whole, names = log_probs(0), losses()
     assert len(names) >= 12
@@ -115,7 +115,7 @@ def test_every_loss_of_verl_has_the_gradient_of_the_two_passes(aggregation: str)
 def test_a_batch_with_old_log_probabilities_keeps_them() -> None:
     from verl.workers.utils.losses import ppo_loss
 
-    from rljob_runtime.verl_plugin.on_policy import on_policy_loss
+    from rljob_runtime.verl_plugin.trainer.on_policy import on_policy_loss
 
     whole, earlier = log_probs(0), response(log_probs(1))
     kept = gradient(on_policy_loss, actor("vanilla"), whole, batch(old_log_probs=earlier))
@@ -143,7 +143,7 @@ def test_the_figures_of_mismatch_are_those_of_verls_pass(cuts: tuple[int, ...]) 
     from verl.utils import tensordict_utils
     from verl.utils.metric import Metric, reduce_metrics
 
-    from rljob_runtime.verl_plugin.on_policy import PREFIX, SkippedPass, on_policy_loss
+    from rljob_runtime.verl_plugin.trainer.on_policy import PREFIX, SkippedPass, on_policy_loss
 
     whole, rollout = log_probs(0), response(nested([row - 0.3 * torch.rand(len(row)) for row in log_probs(0).unbind()]))
     rows, config, begun = batch(rollout_log_probs=rollout), actor("vanilla"), 0
@@ -169,8 +169,8 @@ def test_the_figures_of_mismatch_are_those_of_verls_pass(cuts: tuple[int, ...]) 
 def decided(folder: Path, notes: list[str], model: dict[str, object], **overrides: Any) -> Any:
     """Return what our trainer decides about a composed configuration and a model."""
     from rljob_runtime import hydra_config
-    from rljob_runtime.spool import Spool
-    from rljob_runtime.verl_plugin.on_policy import SkippedPass
+    from rljob_runtime.spool.spool import Spool
+    from rljob_runtime.verl_plugin.trainer.on_policy import SkippedPass
 
     (folder / "config.json").write_text(json.dumps(model))
     settings = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.verl_plugin.overlong import Counter, Overlong, take_over
+from rljob_runtime.verl_plugin.trainer.overlong import Counter, Overlong, take_over
 
 LIMIT = 8
 
@@ -64,7 +64,7 @@ def test_prompts_that_verl_filters_are_counted_once_for_each_file(tmp_path: Path
     assert seen.notes[0].startswith("1 of 3 prompts of data.train are longer than data.maxPromptTokens 8")
 
 
-def test_prompts_of_the_validation_are_told_apart(tmp_path: Path) -> None:
+def test_prompts_of_the_validation_are_counted_separately(tmp_path: Path) -> None:
     seen = created(tmp_path, ["a"], ["x" * 9, "b"], filter_overlong_prompts=True)
     assert [note[:40] for note in seen.notes] == ["1 of 2 prompts of data.validation are lo"]
 
@@ -94,7 +94,7 @@ def test_verl_still_creates_its_datasets_before_any_worker() -> None:
 
 
 def test_verl_still_cuts_what_is_not_filtered_whatever_data_truncation_says() -> None:
-    # When it does act on data.truncation, verl_plugin/overlong.py can leave `error` to it.
+    # When it does act on data.truncation, verl_plugin/trainer/overlong.py can leave `error` to it.
     from verl.experimental.agent_loop import agent_loop
     from verl.utils.dataset import rl_dataset
 

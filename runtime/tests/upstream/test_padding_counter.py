@@ -53,7 +53,7 @@ def managed() -> tuple[Any, Any]:
 def test_what_engines_report_is_served_by_the_exporter(registry: Any) -> None:
     from prometheus_client import generate_latest
 
-    from rljob_runtime.verl_plugin import padding_counter
+    from rljob_runtime.verl_plugin.router import padding_counter
 
     engine, printing = managed()
     padding_counter.attach(engine, prints=False)
@@ -75,7 +75,7 @@ def test_what_engines_report_is_served_by_the_exporter(registry: Any) -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_a_user_who_asked_for_tables_keeps_them() -> None:
-    from rljob_runtime.verl_plugin import padding_counter, vllm_replica
+    from rljob_runtime.verl_plugin.router import padding_counter, vllm_replica
 
     asked, silent = argparse.Namespace(cudagraph_metrics=True), argparse.Namespace(cudagraph_metrics=False)
     engine, printing = managed()
@@ -86,7 +86,7 @@ def test_a_user_who_asked_for_tables_keeps_them() -> None:
 
 
 def test_an_engine_without_statistics_is_left_alone() -> None:
-    from rljob_runtime.verl_plugin import padding_counter
+    from rljob_runtime.verl_plugin.router import padding_counter
 
     padding_counter.attach(types.SimpleNamespace(logger_manager=None), prints=False)
 

@@ -7,7 +7,7 @@ import inspect
 import pytest
 from verl.utils.profiler.config import NPUToolConfig, TorchProfilerToolConfig
 
-from rljob_runtime.verl_plugin.optimized_trainer import OptimizedTrainer
+from rljob_runtime.verl_plugin.trainer.optimized_trainer import OptimizedTrainer
 
 
 def test_the_hooks_are_verls() -> None:

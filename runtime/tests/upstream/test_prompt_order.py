@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Optimizations, OverrideValue, Platform, StopMode
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.resume import Start
 
 PROMPTS, BATCH, LONGEST, SEED = 30, 4, 1600, 7
 STEPS_OF_AN_EPOCH = PROMPTS // BATCH
@@ -40,7 +40,7 @@ class Attempt:
         from verl.trainer.ppo.utils import create_rl_sampler
         from verl.utils.dataset.rl_dataset import collate_fn
 
-        from rljob_runtime.verl_plugin import ordered_loader
+        from rljob_runtime.verl_plugin.trainer import ordered_loader
 
         settings = {"train_batch_size": BATCH, "gen_batch_size": fetch, "max_response_length": LONGEST}
         config = OmegaConf.create({"data": {"shuffle": True, "seed": SEED, **settings, **data}})
@@ -67,7 +67,7 @@ class Attempt:
     def resume(self, state: dict[str, Any]) -> Attempt:
         import torch
 
-        from rljob_runtime.verl_plugin import ordered_loader
+        from rljob_runtime.verl_plugin.trainer import ordered_loader
 
         file = io.BytesIO()
         torch.save(state, file)
@@ -80,7 +80,7 @@ class Attempt:
     def fetch(self) -> Any:
         from verl.trainer.ppo.v1 import PPOTrainerSync
 
-        from rljob_runtime.verl_plugin.ordered_loader import ROW, OrderedLoader
+        from rljob_runtime.verl_plugin.trainer.ordered_loader import ROW, OrderedLoader
 
         batch = PPOTrainerSync._fetch_one_gen_batch(self.trainer)
         if isinstance(self.loader, OrderedLoader):
@@ -142,8 +142,8 @@ def test_an_attempt_resumed_at_any_step_draws_what_the_first_would_have_drawn(wo
 
 
 def test_the_position_before_a_step_draws_its_prompts_again() -> None:
-    # As RLJobTrainer keeps it in on_step_begin and saves it if the step trains nothing.
-    from rljob_runtime.verl_plugin.ordered_loader import STATE
+    # As our trainer keeps it in on_step_begin and saves it if the step trains nothing.
+    from rljob_runtime.verl_plugin.trainer.ordered_loader import STATE
 
     for done in (0, STEPS_OF_AN_EPOCH, STEPS_OF_AN_EPOCH + 3, 2 * STEPS_OF_AN_EPOCH):
         first = Attempt()
@@ -197,8 +197,8 @@ def test_a_dataset_with_a_state_keeps_it() -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader
     from torchdata.stateful_dataloader.sampler import RandomSampler
 
-    from rljob_runtime.verl_plugin.ordered_loader import OrderedLoader
-    from rljob_runtime.verl_plugin.prompt_order import PromptOrder
+    from rljob_runtime.verl_plugin.trainer.ordered_loader import OrderedLoader
+    from rljob_runtime.verl_plugin.trainer.prompt_order import PromptOrder
 
     class Counting(Dataset):
         reads = 0
@@ -271,19 +271,21 @@ class Slice:
     def __init__(self, folder: Path, *, ordered: bool, attempt: int, resume: int | None = None) -> None:
         from verl.trainer.ppo.v1 import PPOTrainerSync
 
-        from rljob_runtime import claims, hydra_config
+        from rljob_runtime import hydra_config
+        from rljob_runtime.checkpoints import claims
         from rljob_runtime.contract import Phase, Progress
-        from rljob_runtime.spool import Spool
+        from rljob_runtime.spool.spool import Spool
         from rljob_runtime.training_attempt import TrainingAttempt
-        from rljob_runtime.verl_plugin import fenced_save, launcher
-        from rljob_runtime.verl_plugin.trainer import RLJobTrainer
+        from rljob_runtime.verl_plugin import launcher
+        from rljob_runtime.verl_plugin.trainer import fenced_save
+        from rljob_runtime.verl_plugin.trainer.sync_trainer import SyncTrainer
 
         job = job_of(folder, ordered=ordered)
         spool = Spool(folder / f"spool-{attempt}")
         spool.write_progress(Progress(pod_uid="p", phase=Phase.TRAINING, attempt=attempt))
         (folder / "saved").mkdir(exist_ok=True)
         claims.claim(folder / "saved", claims.Owner.of(job, attempt))
-        self.trainer: Any = RLJobTrainer.__new__(RLJobTrainer)
+        self.trainer: Any = SyncTrainer.__new__(SyncTrainer)
         trainer = self.trainer
         trainer._run, trainer._nan = TrainingAttempt(job, attempt, spool), None
         trainer.config = hydra_config.compose(job, spool, folder)
@@ -299,7 +301,7 @@ class Slice:
             SimpleNamespace(on_save=ignore), trainer._run
         )
         trainer.replay_buffer = Buffer()
-        assert PPOTrainerSync in RLJobTrainer.__mro__
+        assert PPOTrainerSync in SyncTrainer.__mro__
         trainer._init_dataloader()
         trainer._load_checkpoint()
         trainer.on_train_begin()
@@ -385,6 +387,21 @@ def test_a_step_that_trains_nothing_is_drawn_again(prompts: Path) -> None:
     trainer.checkpoint_manager = SimpleNamespace(sleep_replicas=ignore)
     trainer._step_back(StopMode.ABORT_ROLLOUT)
     assert Slice(prompts, ordered=True, attempt=2, resume=STEPS_OF_AN_EPOCH).step() == abandoned
+
+
+def test_of_a_step_with_prompts_in_flight_the_place_in_the_data_is_not_taken(prompts: Path) -> None:
+    import torch
+
+    from rljob_runtime.verl_plugin.trainer import prompt_loader
+
+    first = Slice(prompts, ordered=False, attempt=1)
+    begin, _ = first.step(), first.step()
+    first.trainer._save_checkpoint()
+    file = prompts / "saved/global_step_2/data.pt"
+    torch.save({**torch.load(file, weights_only=False), prompt_loader.STATE: {"epoch": 0, "drawn": 8}}, file)
+    second = Slice(prompts, ordered=False, attempt=2, resume=2)
+    assert second.step() == begin
+    assert second.trainer._run.spool.progress().notes == (prompt_loader.BEGINS_AGAIN,)
 
 
 def test_without_the_switch_verls_own_loader_remains(prompts: Path) -> None:

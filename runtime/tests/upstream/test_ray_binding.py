@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import core_binding, ray_binding
-from rljob_runtime.affinity import Locality, Plan
+from rljob_runtime.node import core_binding, ray_binding
+from rljob_runtime.node.affinity import Locality, Plan
 from rljob_runtime.trainer import WORKER_HOOK
 
 pytestmark = pytest.mark.skipif(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.planning.rollout.policies import Placement, Policy
-from rljob_runtime.planning.rollout.replica import Engine
-from rljob_runtime.planning.rollout.simulation import simulate
-from rljob_runtime.planning.rollout.step_time import LinearStepTime, Origin
-from rljob_runtime.planning.rollout.traces import Request, Trace
+from rljob.planner.rollout.policies import Placement, Policy
+from rljob.planner.rollout.replica import Engine
+from rljob.planner.rollout.simulation import simulate
+from rljob.planner.rollout.step_time import LinearStepTime, Origin
+from rljob.planner.rollout.traces import RolloutRequest, Trace
 
 HERE = Path(__file__).parent
 SAVED = 12
 """The step in the middle of the second epoch after which a run is resumed."""
-pytestmark = pytest.mark.skipif(not os.environ.get("RLJOB_COMPARE"), reason="RLJOB_COMPARE asks for the comparison")
+pytestmark = pytest.mark.comparison
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def predicted(known: Run, run: Run) -> list[float]:
 
     def seconds(rows: list[int], tokens: list[int]) -> float:
         # Responses to one prompt are adjacent in a trace.
-        requests = tuple(Request(*pair) for pair in sorted(zip(rows, tokens, strict=True)))
+        requests = tuple(RolloutRequest(*pair) for pair in sorted(zip(rows, tokens, strict=True)))
         trace = Trace("a step", requests, Origin.MEASURED, "the run")
         return float(fixed) + simulate(trace, engine, policy).totals.seconds
 

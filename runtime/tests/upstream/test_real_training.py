@@ -1,13 +1,12 @@
-"""Real steps of our trainer with verl and vLLM on CPUs: what the switches of `spec.optimizations` change in them.
+"""Real steps of our trainer with verl and vLLM on CPUs: what the switches of a job change in them.
 
-One short run is part of every run of tests. The comparisons of two ways take minutes: RLJOB_COMPARE=1 asks for them.
+One short run has every switch on, drafts and a profiled step, and all tests but the comparison ask about it.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import statistics
 from collections.abc import Callable, Iterator
@@ -17,12 +16,14 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.planning.rollout.recorded import read_trace
-
 HERE = Path(__file__).parent
-compares = pytest.mark.skipif(not os.environ.get("RLJOB_COMPARE"), reason="RLJOB_COMPARE asks for the comparison")
-STEPS = 10
-ACTOR = "actor_rollout_ref.actor"
+STEPS, STEPS_OF_AN_EPOCH, TRAINED = 10, 4, 5
+"""Steps of a run of the comparison, of an epoch, and of the run with every switch on."""
+PROFILED = 2
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+SUFFIX = f"+{ROLLOUT}.engine_kwargs.vllm.speculative_config"
+ESTIMATE = 0.1
+"""Relative difference of the entropy from minus the mean log-probability of the 2,048 tokens of a step."""
 MISMATCH = ("training/rollout_probs_diff_mean", "training/rollout_actor_probs_pearson_corr", "rollout_corr/kl")
 
 
@@ -37,13 +38,9 @@ class Process:
     """Objects."""
     enabled: bool
     pauses: list[tuple[float, int, float]]
-    """Unix time, generation and seconds of each collection."""
+    """Unix time, generation and seconds of each collection; benchmarks/garbage.py adds them up."""
     passes: dict[str, int]
     """Calls of verl's ranks by method."""
-
-    def seconds(self, since: float, until: float) -> float:
-        """Return the seconds that it paused in between."""
-        return sum(seconds for at, _, seconds in self.pauses if since <= at <= until)
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,7 @@ class Run:
     steps: list[dict[str, Any]]
     notes: list[str]
     processes: list[Process]
+    stderr: str
 
     def mean(self, key: str) -> float:
         """Return the mean of a metric without the first step, which warms up."""
@@ -64,10 +62,6 @@ class Run:
         """Return the calls of the only rank, by method."""
         (found,) = [process.passes for process in self.processes if any(process.passes.values())]
         return found
-
-    def of(self, name: str) -> list[Process]:
-        """Return the processes with a name."""
-        return [process for process in self.processes if name in process.name]
 
     def parameters(self) -> dict[str, Any]:
         """Return the actor's parameters in the last checkpoint."""
@@ -81,7 +75,7 @@ class Run:
 Train = Callable[..., Run]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def train(real_training: Any) -> Train:
     """Return a function that trains and returns what was seen."""
 
@@ -91,70 +85,111 @@ def train(real_training: Any) -> Train:
         shutil.copy(HERE / "process_log.py", log / "sitecustomize.py")
         told = real_training(folder, name, log, environment={"PROCESS_LOG": str(log)}, **wish)
         processes = [Process(**json.loads(file.read_text())) for file in log.glob("*.json")]
-        return Run(folder / name, told["steps"], told["notes"], processes)
+        return Run(folder / name, told["steps"], told["notes"], processes, told["stderr"])
 
     return run
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder for the inputs and the runs of a test."""
+    """Return a folder for the inputs and the runs of a comparison."""
     yield tmp_path
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def test_steps_with_every_switch_on(folder: Path, train: Train) -> None:
-    few = {"actor_rollout_ref.rollout.max_num_seqs": 4}  # of the 32 requests of a step
-    switches = {"skip_old_log_prob": True, "gc_freeze": True, "late_binding": True}
-    run = train(folder, "run", steps=3, overrides=few, optimizations=switches)
-    assert (len(run.steps), run.notes) == (3, [])
+@pytest.fixture(scope="module")
+def run(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Return the run with every switch on.
+
+    Weights of this spread and the low temperature make the model as certain of its tokens as a trained one; drafts of
+    an uncertain model are hardly ever accepted.
+    """
+    folder, profiler = tmp_path_factory.mktemp("switches"), f"{ACTOR}.profiler"
+    overrides = {
+        f"{ROLLOUT}.max_num_seqs": 16,  # of the 32 requests of a step
+        f"{ROLLOUT}.max_model_len": 96,
+        f"{ROLLOUT}.temperature": 0.3,
+        "data.max_response_length": 64,
+        f"{ACTOR}.optim.lr": 1e-5,
+        f"{SUFFIX}.method": "suffix",
+        f"{SUFFIX}.num_speculative_tokens": 3,
+        "global_profiler.tool": "torch",
+        "global_profiler.steps": [PROFILED],
+        "global_profiler.save_path": str(folder / "run" / "traces"),
+        f"{profiler}.enable": True,
+        f"{profiler}.ranks": [0],
+        f"{profiler}.tool_config.torch.contents": ["cpu", "shapes"],
+    }
+    yield train(
+        folder,
+        "run",
+        steps=TRAINED,
+        spread=0.3,
+        overrides=overrides,
+        optimizations={"skip_old_log_prob": True, "gc_freeze": True, "late_binding": True},
+        drafts={"max_sequences": 1_000, "history_bytes": 1 << 26, "needs_suffix_trees": True},
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_every_step_is_trained_once_without_the_pass_for_old_log_probabilities(run: Run) -> None:
+    assert len(run.steps) == TRAINED
+    assert run.passes == {"compute_log_prob": 0, "update_actor": TRAINED}
     for step in run.steps:
         metrics = step["metrics"]
         assert (metrics["actor/ppo_kl"], metrics["actor/pg_clipfrac"]) == (0.0, 0.0)
         assert metrics["actor/grad_norm"] > 0
         assert metrics["rljob/replica/0/requests"] == 32
+
+
+def test_sampled_tokens_have_the_probabilities_that_the_trainer_computes(run: Run) -> None:
+    for step in run.steps:
+        metrics = step["metrics"]
         assert metrics["training/rollout_probs_diff_valid"] == 1
         assert 0 < metrics["training/rollout_probs_diff_mean"] < 1e-3
         assert abs(metrics["rollout_corr/kl"]) < 1e-3
-        assert metrics["actor/entropy"] == pytest.approx(metrics["rollout_corr/training_log_ppl"], rel=0.05)
-    assert run.passes == {"compute_log_prob": 0, "update_actor": 3}
-    # The lengths of the last step, which can be planned with.
+        assert metrics["actor/entropy"] == pytest.approx(metrics["rollout_corr/training_log_ppl"], rel=ESTIMATE)
+
+
+def test_the_lengths_of_the_last_step_can_be_planned_with(run: Run) -> None:
     with next(run.folder.glob("spool/**/lengths.jsonl")).open() as file:
-        trace = read_trace("lengths", file)
+        lengths = [json.loads(line) for line in file]
     metrics = run.steps[-1]["metrics"]
-    assert len(trace.requests) == 32
-    assert len({request.prompt for request in trace.requests}) == 8
-    assert trace.mean == pytest.approx(metrics["response_length/mean"])
-    assert {request.prompt_tokens for request in trace.requests} == {int(metrics["prompt_length/mean"])}
-    # The trainer, its rank, and vLLM's worker: once in a process of each.
-    for caller in ("on_train_begin", "freeze_rank", "warm_up_and_freeze"):
+    assert len(lengths) == 32
+    assert len({row["prompt"] for row in lengths}) == 8
+    assert statistics.mean(row["response_tokens"] for row in lengths) == pytest.approx(metrics["response_length/mean"])
+    assert {row["prompt_tokens"] for row in lengths} == {int(metrics["prompt_length/mean"])}
+
+
+def test_each_process_freezes_its_objects_once(run: Run) -> None:
+    for caller in ("on_train_begin", "freeze_rank", "warm_up_and_freeze"):  # the trainer, its rank, and vLLM's worker
         freezing = [process for process in run.processes if any(caller in stack for stack in process.freezes)]
         assert [(len(process.freezes), process.enabled) for process in freezing] == [(1, True)], caller
 
 
-def test_a_chosen_step_leaves_one_trace_of_the_chosen_rank(folder: Path, train: Train) -> None:
-    traces, profiler = folder / "traces", "actor_rollout_ref.actor.profiler"
-    run = train(
-        folder,
-        "profiled",
-        steps=3,
-        overrides={
-            "global_profiler.tool": "torch",
-            "global_profiler.steps": [2],
-            "global_profiler.save_path": str(traces),
-            f"{profiler}.enable": True,
-            f"{profiler}.ranks": [0],
-            f"{profiler}.tool_config.torch.contents": ["cpu", "shapes"],
-        },
-    )
+def test_a_chosen_step_leaves_one_trace_of_the_chosen_rank(run: Run) -> None:
+    traces = run.folder / "traces"
     (trace,) = traces.iterdir()
-    assert "step2_rank0" in trace.name
+    assert f"step{PROFILED}_rank0" in trace.name
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     assert any("Input Dims" in event.get("args", {}) for event in events)
-    assert f"traces of step 2 are written to {traces}" in run.notes
+    assert run.notes == [f"traces of step {PROFILED} are written to {traces}"]
 
 
-@compares
+def test_a_second_epoch_drafts_from_the_responses_of_the_first(run: Run) -> None:
+    assert "drafts have no history" not in run.stderr
+    metrics = [step["metrics"] for step in run.steps]
+    for step in metrics:
+        assert step["rollout/draft_steps_ratio"] == 1
+        assert 0 < step["rollout/spec_accept_rate"] < 1
+        assert step["rollout/spec_accept_length"] > 1
+        assert step["rollout/draft_history_bytes"] > 0
+    # Some of the 32 prompts have the same text, so that a later step of the first epoch may have a history.
+    assert metrics[0]["rollout/draft_tokens/history"] == 0
+    assert all(step["rollout/draft_tokens_accepted/history"] > 0 for step in metrics[STEPS_OF_AN_EPOCH:])
+
+
+@pytest.mark.comparison
 def test_parameters_are_as_close_as_those_of_two_plain_runs(folder: Path, train: Train) -> None:
     rollouts = {
         "skip.rollout_tq.enable": True,
@@ -177,20 +212,3 @@ def test_parameters_are_as_close_as_those_of_two_plain_runs(folder: Path, train:
         print(f"{key}: plain {plain[1].mean(key):.6g}, skipped {skipped.mean(key):.6g}")
     for key in MISMATCH:
         assert skipped.mean(key) == pytest.approx(plain[1].mean(key), rel=0.01, abs=1e-6), key
-
-
-@compares
-def test_pauses_for_garbage(folder: Path, train: Train) -> None:
-    long = {"data.max_response_length": 128, "actor_rollout_ref.rollout.max_model_len": 256}
-    for freezes in (False, True):
-        wish = {"steps": 6, "overrides": long, "optimizations": {"gc_freeze": freezes}, "forks": False}
-        run = train(folder, f"freeze-{freezes}", **wish)
-        since, until = run.steps[0]["time"], run.steps[-1]["time"]
-        for name in ("RLJobTaskRunner", "WorkerDict", "VLLM::Worker", "VLLM::EngineCore"):
-            for process in run.of(name):
-                paused, most = process.seconds(since, until), max((p[2] for p in process.pauses), default=0.0)
-                print(f"gcFreeze {freezes}: {name}: {paused:.3f} s of {until - since:.1f} s, {process.frozen} frozen")
-                print(f"  {len(process.pauses)} collections, the longest {most:.3f} s")
-            # Short-lived processes have the name too, and vLLM freezes its engine itself.
-            if name != "VLLM::EngineCore":
-                assert any(process.freezes for process in run.of(name)) == freezes, name

@@ -14,7 +14,7 @@ import pytest
 from rljob_runtime import hydra_config
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 
 SPOOL, SCRATCH = Spool(Path("/spool")), Path("/scratch")
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
@@ -246,6 +246,7 @@ CORE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.usefixtures("megatron")
 @pytest.mark.parametrize(("refused", "accepted"), CORE.values(), ids=CORE.keys())
 def test_megatron_refuses_one_side_and_accepts_the_other(refused: dict[str, Any], accepted: dict[str, Any]) -> None:
     module = pytest.importorskip("megatron.core.transformer.transformer_config", exc_type=ImportError)

@@ -35,7 +35,7 @@ def test_the_router_is_loaded_from_our_file_and_times_its_replicas() -> None:
 def test_our_router_chooses_as_verls_does() -> None:
     from verl.workers.rollout.router import DEFAULT_ROUTING_CACHE_SIZE, GlobalRequestLoadBalancer, RequestLoadBalancer
 
-    from rljob_runtime.verl_plugin import router
+    from rljob_runtime.verl_plugin.router import router
 
     assert router.STICKY_MAX == DEFAULT_ROUTING_CACHE_SIZE
     servers = {name: f"handle-{name}" for name in "abcd"}
@@ -70,6 +70,7 @@ def test_our_router_chooses_as_verls_does() -> None:
 
 def test_our_router_needs_neither_torch_nor_verl() -> None:
     program = (
-        "import sys, rljob_runtime.verl_plugin.router; print(sorted({'torch', 'verl', 'vllm'} & set(sys.modules)))"
+        "import sys, rljob_runtime.verl_plugin.router.router;"
+        "print(sorted({'torch', 'verl', 'vllm'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import dataclasses
 import inspect
 import json
-import os
-import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +26,7 @@ import pytest
 from rljob_runtime import hydra_config
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 
 FILE = Path(__file__).with_name("rules.json")
 DOCUMENT: dict[str, Any] = json.loads(FILE.read_text())
@@ -37,6 +34,7 @@ RULES: dict[str, dict[str, Any]] = DOCUMENT["rules"]
 SPOOL, SCRATCH = Spool(Path("/spool")), Path("/scratch")
 REFUSALS = (AssertionError, AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """Errors with which upstream refuses; Hydra and our launcher wrap them."""
+pytestmark = pytest.mark.usefixtures("megatron")
 UNCHECKED = "vllm/config/cache.py"
 """It declares a bound, which pydantic checks."""
 PROMPT, RESPONSE = 1024, 1024
@@ -45,18 +43,6 @@ PROMPT, RESPONSE = 1024, 1024
 
 class ReachedError(Exception):
     """Upstream has passed the line and would now take devices."""
-
-
-COMPOSE = hydra_config._compose_groups
-COMPOSED: dict[str, Any] = {}
-
-
-def _composed_once(groups: Any) -> Any:
-    """Return a copy of what Hydra composes, which takes it a second each time."""
-    name = repr(sorted(groups.items()))
-    if name not in COMPOSED:
-        COMPOSED[name] = COMPOSE(groups)
-    return copy.deepcopy(COMPOSED[name])
 
 
 class Side:
@@ -78,7 +64,6 @@ class Side:
             total_steps=kept["trainer.total_training_steps"],
             overrides=kept | row["set"],
         )
-        patch.setattr(hydra_config, "_compose_groups", _composed_once)
         self.config = hydra_config.compose(self.job, SPOOL, SCRATCH)
         self.config.actor_rollout_ref.model.path = self.config.critic.model.path = model
         self.actor, self.rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
@@ -433,23 +418,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def megatron() -> Iterator[None]:
-    """Let the probes import Megatron-Core, and hide it from what follows.
-
-    verl's engines come first, because verl registers others where it finds Megatron.
-    """
-    import verl.workers.engine
-
-    assert verl.workers.engine
-    with pytest.MonkeyPatch.context() as patch:
-        if folder := os.environ.get("RLJOB_MEGATRON"):
-            patch.syspath_prepend(folder)
-        yield
-    for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
-        del sys.modules[name]
-
-
 def test_every_probe_is_used() -> None:
     assert {row["probe"] for row in RULES.values()} == set(RAISING) | set(SILENT)
 
@@ -489,7 +457,9 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 @pytest.mark.parametrize("name", [name for name, row in RULES.items() if row["probe"] in SILENT])
-def test_upstream_has_the_effect_that_is_told(name: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upstream_has_the_effect_that_the_warning_states(
+    name: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     probe, inside, outside = SILENT[RULES[name]["probe"]]
     assert probe(Side(RULES[name]["inside"], model, monkeypatch)) == inside
     assert probe(Side(RULES[name]["outside"], model, monkeypatch)) == outside

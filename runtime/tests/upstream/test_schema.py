@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import checkpoint_contents, hydra_config, launcher_overrides, parallelism
+from rljob_runtime import hydra_config, launcher_overrides
+from rljob_runtime.checkpoints import contents, parallelism
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.contract import CONTRACT_VERSION, ExitCode, JobConfig, OverrideValue, Platform
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.planning import verl
 from rljob_runtime.planning.verl import SECTION
-from rljob_runtime.resume import Start
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.verl_plugin.launcher import trains_critic
 
 SPOOL, SCRATCH = Spool(Path("/spool")), Path("/scratch")
@@ -54,7 +55,7 @@ def schema() -> set[str]:
 
 @pytest.mark.parametrize("megatron", [False, True])
 def test_the_operators_table_of_keys_is_the_composed_configuration(megatron: bool) -> None:
-    """`rljob validate` decides by the table; `python -m scripts.verl_names` writes it from the wheel."""
+    """`rljob validate` decides by the table; `python -m upstream.verl_names` writes it from the wheel."""
     from omegaconf import OmegaConf
 
     config = hydra_config._compose_groups({"model_engine": "megatron"} if megatron else {})
@@ -147,9 +148,9 @@ def test_checkpoints_without_the_model_are_refused_however_they_are_written(
     saving = dataclasses.replace(job(platform, **{"model_engine": engine, key: value}), checkpoint_path="/saves")
     config = hydra_config.compose(saving, SPOOL, SCRATCH)
     with pytest.raises(RefusedError, match="without model"):
-        checkpoint_contents.require(saving, config, needs_critic=True)
+        contents.require(saving, config, needs_critic=True)
     plain = hydra_config.compose(job(platform, model_engine=engine), SPOOL, SCRATCH)
-    checkpoint_contents.require(saving, plain, needs_critic=True)
+    contents.require(saving, plain, needs_critic=True)
 
 
 @pytest.mark.filterwarnings("ignore:Disabled critic:UserWarning")
@@ -160,17 +161,17 @@ def test_the_critics_checkpoints_are_judged_where_verl_trains_one(algorithm: str
     config = hydra_config.compose(saving, SPOOL, SCRATCH)
     assert trains_critic(config) is needed
     with pytest.raises(RefusedError, match="without optimizer") if needed else contextlib.nullcontext():
-        checkpoint_contents.require(saving, config, needs_critic=trains_critic(config))
+        contents.require(saving, config, needs_critic=trains_critic(config))
 
 
 def test_what_is_loaded_is_what_is_saved_unless_it_is_set() -> None:
     config = hydra_config.compose(job(), SPOOL, SCRATCH)
-    assert checkpoint_contents.loads(config, needs_critic=True) == {
-        "actor": checkpoint_contents.DEFAULT,
-        "critic": checkpoint_contents.DEFAULT,
+    assert contents.loads(config, needs_critic=True) == {
+        "actor": contents.DEFAULT,
+        "critic": contents.DEFAULT,
     }
     config.critic.checkpoint.save_contents = ["model"]
-    assert checkpoint_contents.loads(config, needs_critic=True) == {
-        "actor": checkpoint_contents.DEFAULT,
+    assert contents.loads(config, needs_critic=True) == {
+        "actor": contents.DEFAULT,
         "critic": {"model"},
     }

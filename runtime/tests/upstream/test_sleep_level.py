@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.verl_plugin.replica import DISCARD, KEEP
+from rljob_runtime.verl_plugin.router.replica import DISCARD, KEEP
 
 
 def server(cls: type[Any], rank: int = 0, *, drafts: bool = False, merges: bool = False) -> Any:
@@ -22,7 +22,7 @@ def server(cls: type[Any], rank: int = 0, *, drafts: bool = False, merges: bool 
 def test_a_replica_has_the_server_of_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMReplica
 
-    from rljob_runtime.verl_plugin import vllm_replica
+    from rljob_runtime.verl_plugin.router import vllm_replica
 
     monkeypatch.setattr(vLLMReplica, "__init__", lambda _: None)
     for level, expected in ((KEEP, vllm_replica.PromptServer), (DISCARD, vllm_replica.DiscardingServer)):
@@ -33,7 +33,7 @@ def test_a_replica_has_the_server_of_its_level(monkeypatch: pytest.MonkeyPatch) 
 def test_the_server_discards_what_a_sync_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     from verl.workers.rollout.vllm_rollout import vllm_async_server
 
-    from rljob_runtime.verl_plugin.vllm_replica import DiscardingServer, PromptServer
+    from rljob_runtime.verl_plugin.router.vllm_replica import DiscardingServer, PromptServer
 
     # As on NPUs, where verl always keeps the weights.
     monkeypatch.setattr(vllm_async_server, "is_torch_npu_available", lambda **_: True)

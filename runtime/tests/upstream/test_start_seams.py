@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from rljob_runtime.contract import Phase, Progress, StartStage
-from rljob_runtime.spool import Spool
-from rljob_runtime.start_report import StartReport, count_tasks
-from rljob_runtime.verl_plugin import start_stages
+from rljob_runtime.spool.spool import Spool
+from rljob_runtime.spool.start_report import StartReport, count_tasks
+from rljob_runtime.verl_plugin.trainer import start_stages
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None, reason="verl is not installed here; the target `make test-image` runs it"
@@ -46,15 +46,15 @@ def await_shown(spool: Spool, wanted: Shown) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture
-def ray_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def ray_here() -> Iterator[None]:
     import ray
 
-    monkeypatch.setenv("VERL_PLATFORM", "cpu")
     # Ray's sockets need a short path, and all files of this cluster their own folder.
-    with tempfile.TemporaryDirectory(prefix="rst-", dir="/tmp") as folder:
-        monkeypatch.setenv("RAY_TMPDIR", folder)
-        ray.init(num_cpus=4, include_dashboard=False)
+    with tempfile.TemporaryDirectory(prefix="rst-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        # Of the ranks only: in this process, verl may have been imported for another platform.
+        ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": {"VERL_PLATFORM": "cpu"}})
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ import pytest
 
 from rljob_runtime import trackers
 from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Platform
-from rljob_runtime.verl_plugin import tracking
+from rljob_runtime.verl_plugin.trainer import tracking
 
 
 def job_with(tmp_path: Path, *names: str) -> JobConfig:

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime import checkpoint_contents
-from rljob_runtime.launcher_overrides import TRAINER_NAME
+from rljob_runtime.checkpoints import contents
 
 
 def parameters(function: Any) -> list[str]:
@@ -31,32 +30,6 @@ def base() -> Any:
     from verl.trainer.ppo.v1 import PPOTrainerSync
 
     return PPOTrainerSync
-
-
-def test_the_trainer_still_has_the_methods_that_ours_extends(base: Any) -> None:
-    assert parameters(base.__init__) == ["self", "config"]
-    assert parameters(base._build_replay_buffer) == ["self"]
-    assert parameters(base._load_checkpoint) == ["self"]
-    assert parameters(base.on_step_begin) == ["self"]
-    assert parameters(base.on_step_end) == ["self"]
-    assert parameters(base.step) == ["self", "metrics", "timing_raw"]
-    assert parameters(base.fit) == ["self", "agent_loop_manager"]
-    assert parameters(base._save_checkpoint) == ["self"]
-    assert parameters(base._shutdown_dump_executor) == ["self"]
-    assert parameters(base._validate) == ["self"]
-    assert parameters(base.on_train_begin) == ["self"]
-    assert parameters(base.on_init_end) == ["self"]
-    assert parameters(base._setup) == ["self"]
-    assert parameters(base._init_dataloader) == ["self"]
-    assert parameters(base._init_resource_pool_mgr) == ["self"]
-    assert parameters(base.on_sample_end) == ["self"]
-    assert parameters(base._submit_batch_to_rollout) == ["self", "batch"]
-    assert parameters(base._balance_batch) == ["self", "batch", "metrics", "logging_prefix", "keep_minibatch"]
-    assert parameters(base._fetch_one_gen_batch) == ["self"]
-    expected = ["self", "batch", "metrics", "timing_raw", "global_steps", "epoch"]
-    assert parameters(base._compute_metrics) == expected
-    expected = ["self", "data_sources", "sample_uids", "reward_extra_infos_dict", "sample_turns", "expected_acc_counts"]
-    assert parameters(base._val_metrics_update) == expected
 
 
 def test_a_step_still_has_its_order(base: Any) -> None:
@@ -93,7 +66,7 @@ def test_a_checkpoint_is_loaded_from_the_path_that_we_give(base: Any) -> None:
 def test_shards_carry_the_number_of_devices_in_their_names() -> None:
     from verl.utils.checkpoint import fsdp_checkpoint_manager
 
-    from rljob_runtime.checkpoint import SHARD
+    from rljob_runtime.checkpoints.saved_steps import SHARD
 
     source = inspect.getsource(fsdp_checkpoint_manager)
     for kind in ("model", "optim", "extra_state"):
@@ -112,28 +85,26 @@ def test_settings_are_read_as_the_checkpoint_managers_of_verl_read_them(saved: A
         patch.setattr("torch.distributed.get_rank", lambda: 0)
         patch.setattr("torch.distributed.get_world_size", lambda: 1)
         BaseCheckpointManager.__init__(manager, None, None, checkpoint_config=config)
-    read = checkpoint_contents.named(config.load_contents)
-    assert (checkpoint_contents.MODEL in read) == manager.should_save_model == manager.should_load_model
-    assert (checkpoint_contents.OPTIMIZER in read) == manager.should_save_optimizer == manager.should_load_optimizer
-    assert (checkpoint_contents.EXTRA in read) == manager.should_save_extra == manager.should_load_extra
+    read = contents.named(config.load_contents)
+    assert (contents.MODEL in read) == manager.should_save_model == manager.should_load_model
+    assert (contents.OPTIMIZER in read) == manager.should_save_optimizer == manager.should_load_optimizer
+    assert (contents.EXTRA in read) == manager.should_save_extra == manager.should_load_extra
 
 
-def test_the_files_that_tell_what_was_saved_keep_their_names() -> None:
+def test_the_files_that_list_saved_contents_keep_their_names() -> None:
     import verl
 
     # Not imported: the image for CPUs has no Megatron.
     utils = Path(verl.__path__[0]) / "utils"
     megatron = (utils / "checkpoint" / "megatron_checkpoint_manager.py").read_text()
-    assert f'"{checkpoint_contents.FSDP_FILE}"' in (utils / "checkpoint" / "fsdp_checkpoint_manager.py").read_text()
-    assert f'"{checkpoint_contents.MEGATRON_FILE}"' in (utils / "megatron_utils.py").read_text()
+    assert f'"{contents.FSDP_FILE}"' in (utils / "checkpoint" / "fsdp_checkpoint_manager.py").read_text()
+    assert f'"{contents.MEGATRON_FILE}"' in (utils / "megatron_utils.py").read_text()
     assert '"contents": contents,' in megatron
-    assert all(
-        f'contents["{name}"] = ' in megatron for name in (checkpoint_contents.MODEL, checkpoint_contents.OPTIMIZER)
-    )
+    assert all(f'contents["{name}"] = ' in megatron for name in (contents.MODEL, contents.OPTIMIZER))
 
 
 def test_verl_still_makes_no_baselines_for_remax(base: Any) -> None:
-    # When it does, delete verl_plugin/remax_baselines.py.
+    # When it does, delete verl_plugin/trainer/remax_baselines.py.
     assert "reward_baselines" not in inspect.getsource(sys.modules[base.__mro__[1].__module__])
 
 
@@ -141,7 +112,7 @@ def test_our_estimator_gives_verls_remax_with_the_baselines_of_the_prompts() -> 
     import torch
     from verl.trainer.ppo import core_algos
 
-    from rljob_runtime.verl_plugin import remax_baselines
+    from rljob_runtime.verl_plugin.trainer import remax_baselines
 
     remax_baselines.set_scores({"a": 1.0, "b": 0.25})
     mask = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
@@ -213,7 +184,7 @@ def test_rows_that_verl_makes_up_have_a_tag_and_a_known_length() -> None:
 def test_the_stages_of_a_step_keep_their_names(base: Any) -> None:
     from verl.trainer.ppo.v1 import trainer_base, trainer_sync
 
-    from rljob_runtime.step_metrics import STAGES
+    from rljob_runtime.spool.step_metrics import STAGES
 
     source = inspect.getsource(trainer_base) + inspect.getsource(trainer_sync)
     timed = set(re.findall(r'marked_timer\("(\w+)"', source))
@@ -248,14 +219,6 @@ def test_vllms_families_that_are_kept_by_replica_still_exist() -> None:
     source = (Path(str(spec.origin)).parent / "v1/metrics/loggers.py").read_text()
     for metric in upstream_metrics.PER_REPLICA:
         assert f'name="{metric.name.removesuffix("_total")}"' in source
-
-
-def test_our_trainer_registers_under_its_name() -> None:
-    from verl.trainer.ppo.v1 import get_trainer_cls
-
-    import rljob_runtime.verl_plugin.trainer as ours
-
-    assert get_trainer_cls(TRAINER_NAME) is ours.RLJobTrainer
 
 
 def test_the_task_runner_is_a_class_behind_rays_wrapper() -> None:
@@ -324,7 +287,7 @@ def test_the_metrics_that_we_compute_from_keep_their_names() -> None:
 def test_the_tracker_keeps_its_name() -> None:
     from verl.utils.checkpoint import checkpoint_manager
 
-    from rljob_runtime.checkpoint import TRACKER_FILE
+    from rljob_runtime.checkpoints.saved_steps import TRACKER_FILE
 
     assert TRACKER_FILE in inspect.getsource(checkpoint_manager)
 
@@ -346,7 +309,7 @@ def test_ray_keeps_the_names_that_we_use() -> None:
     from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
     from rljob_runtime.outcomes import PLACE_ERRORS
-    from rljob_runtime.verl_plugin.task_runner import HEAD_RESOURCE
+    from rljob_runtime.verl_plugin.trainer.task_runner import HEAD_RESOURCE
 
     assert HEAD_NODE_RESOURCE_NAME == HEAD_RESOURCE
     known = set(dir(ray.exceptions))
@@ -403,7 +366,7 @@ def test_elsewhere_the_plugin_leaves_verl_alone(monkeypatch: pytest.MonkeyPatch)
 def test_a_worker_names_its_device_as_it_is_made_and_after_it_was_bound() -> None:
     from verl.single_controller.base.worker import Worker
 
-    from rljob_runtime.verl_plugin import worker_binding
+    from rljob_runtime.verl_plugin.platform import worker_binding
 
     original = inspect.unwrap(Worker.__init__)
     assert parameters(original) == ["self", "cuda_visible_devices"]
@@ -423,7 +386,7 @@ def test_a_rollout_server_leaves_its_devices_in_the_variable_that_we_read() -> N
 
 
 def test_verl_still_binds_nothing_on_npus() -> None:
-    # When it does, it and verl_plugin/worker_binding.py must agree.
+    # When it does, it and verl_plugin/platform/worker_binding.py must agree.
     from verl.utils import distributed
 
     assert "is_npu_available" in inspect.getsource(distributed.set_numa_affinity)
@@ -433,9 +396,9 @@ def test_a_run_that_ends_lets_its_last_records_reach_the_log_volume(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from rljob_runtime.contract import CONTRACT_VERSION, JobConfig, Phase, Platform, Progress
-    from rljob_runtime.spool import Spool
+    from rljob_runtime.spool.spool import Spool
     from rljob_runtime.training_attempt import current
-    from rljob_runtime.verl_plugin.task_runner import RLJobTaskRunner
+    from rljob_runtime.verl_plugin.trainer.task_runner import RLJobTaskRunner
 
     def train(*_: object) -> None:
         current().record(1, {"timing_s/step": 1.0})

@@ -30,7 +30,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     seen = asyncio.run(run_fleet(fleet, PATIENCE_SECONDS, say))
     verdict = judge(seen.facts, seen.bounds)
-    ends = {job.name: verdict.stories[f"{job.team}/{job.name}"].end for job in seen.jobs.values()}
+    ends = {job.name: verdict.job_times[f"{job.team}/{job.name}"].end for job in seen.jobs.values()}
     wrong = [*verdict.found[:FOUND_SHOWN]]
     wrong += [
         f"{name} ended {end}, not {seen.jobs[name].end}" for name, end in ends.items() if end != seen.jobs[name].end

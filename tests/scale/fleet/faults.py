@@ -51,17 +51,17 @@ async def _lose(client: Client, pod: str, node: str) -> None:
     await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {"type": "lost"}}}), MERGE)
     taints = [{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
     await client.ask("PATCH", path, json.dumps({"spec": {"taints": taints}}), MERGE)
-    await _tell_ready(client, path, "Unknown")
+    await _set_ready(client, path, "Unknown")
     await asyncio.sleep(EVICTION_SECONDS)
     await _delete(client, pod)
     await asyncio.sleep(OUTAGE_SECONDS)
     await client.ask("PATCH", path, json.dumps({"spec": {"taints": []}}), MERGE)
-    await _tell_ready(client, path, "True")
+    await _set_ready(client, path, "True")
     await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {"type": "kwok"}}}), MERGE)
 
 
-async def _tell_ready(client: Client, path: str, value: str) -> None:
-    condition = {"type": "Ready", "status": value, "reason": "Fault", "message": "told by the test"}
+async def _set_ready(client: Client, path: str, value: str) -> None:
+    condition = {"type": "Ready", "status": value, "reason": "Fault", "message": "set by the test"}
     await client.ask("PATCH", f"{path}/status", json.dumps({"status": {"conditions": [condition]}}), STRATEGIC)
 
 

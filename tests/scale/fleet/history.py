@@ -123,13 +123,13 @@ def _reservation(item: Manifest, going: bool) -> Reservation | None:
     owner = next((o["name"] for o in meta.get("ownerReferences", ()) if o["kind"] == "RayCluster"), None)
     if owner is None:
         return None
-    told = {entry["type"]: entry for entry in status.get("conditions", ())}
-    reserved = told.get("QuotaReserved", {}).get("status") == "True" and not going
+    conditions = {entry["type"]: entry for entry in status.get("conditions", ())}
+    reserved = conditions.get("QuotaReserved", {}).get("status") == "True" and not going
     devices: Counter[str] = Counter()
     for part in (status.get("admission") or {}).get("podSetAssignments", ()) if reserved else ():
         if NPU in part.get("flavors", {}):
             devices[part["flavors"][NPU]] += int(part["resourceUsage"][NPU])
-    evicted = told.get("Evicted", {})
+    evicted = conditions.get("Evicted", {})
     why = (evicted["reason"], evicted["lastTransitionTime"]) if evicted.get("status") == "True" else None
     return Reservation(f"{meta['namespace']}/{owner}", meta["namespace"], dict(devices), why)
 

@@ -31,7 +31,7 @@ class Sample:
 
 
 @dataclass
-class JobStory:
+class JobTimes:
     """Times and end of a job."""
 
     created: float
@@ -58,7 +58,7 @@ class Verdict:
     """Largest number of devices held by pods at one time, including terminating pods, by flavor."""
     evictions: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
-    stories: dict[str, JobStory] = field(default_factory=dict)
+    job_times: dict[str, JobTimes] = field(default_factory=dict)
     left: World = field(default_factory=World)
 
 
@@ -66,7 +66,7 @@ def judge(facts: Iterable[Fact], bounds: Bounds) -> Verdict:
     """Evaluate the history, revision by revision."""
     verdict, world = Verdict(), World()
     parts, overlaps, evicted = _Spans(), _Spans(), set[tuple[str, str, str]]()
-    told: set[str] = set()
+    reported: set[str] = set()
     next_sample = 0.0
     for fact in in_order(facts):
         while fact.seconds >= next_sample:
@@ -78,8 +78,8 @@ def judge(facts: Iterable[Fact], bounds: Bounds) -> Verdict:
         if isinstance(fact.thing, Reservation) and fact.thing.evicted is not None:
             evicted.add((fact.name, *fact.thing.evicted))
         for what in violations(world, bounds):
-            if what not in told:
-                told.add(what)
+            if what not in reported:
+                reported.add(what)
                 verdict.found.append(f"{fact.seconds:.1f} s, revision {fact.revision}: {what}")
         gangs = world.gangs()
         whole = {name for name, cluster in world.clusters.items() if len(gangs.get(name, ())) >= cluster.nodes}
@@ -114,14 +114,14 @@ class _Spans:
 
 def _follow(verdict: Verdict, fact: Fact, world: World) -> None:
     if isinstance(fact.thing, State):
-        story = verdict.stories.setdefault(fact.name, JobStory(fact.seconds))
-        if fact.thing.state == "Training" and story.trained is None:
-            story.trained = fact.seconds
-        if fact.thing.end and story.ended is None:
-            story.ended, story.end = fact.seconds, fact.thing.end
+        times = verdict.job_times.setdefault(fact.name, JobTimes(fact.seconds))
+        if fact.thing.state == "Training" and times.trained is None:
+            times.trained = fact.seconds
+        if fact.thing.end and times.ended is None:
+            times.ended, times.end = fact.seconds, fact.thing.end
     elif isinstance(fact.thing, Reservation) and fact.thing.devices:
         cluster = world.clusters.get(fact.thing.cluster)
-        waits = verdict.stories.get(f"{cluster.team}/{cluster.job}") if cluster is not None else None
+        waits = verdict.job_times.get(f"{cluster.team}/{cluster.job}") if cluster is not None else None
         if waits is not None and waits.admitted is None:
             waits.admitted = fact.seconds
 

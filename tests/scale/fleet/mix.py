@@ -190,10 +190,10 @@ class Fleet:
             return FleetJob(name, team.name, "a2", nodes, priority, arrives, play)
         (nodes,) = dice.choices((1, 2, self.unit, 2 * self.unit, 4 * self.unit), (28, 20, 27, 15, 10))
         job = FleetJob(name, team.name, "a3", nodes, priority, arrives, play)
-        fate = dice.random()
-        if nodes >= 2 * self.unit and fate < BLOCKS:
+        chance = dice.random()
+        if nodes >= 2 * self.unit and chance < BLOCKS:
             return replace(job, block=2 * self.unit)
-        return replace(job, within=nodes > 1 and fate > 1 - WITHIN)
+        return replace(job, within=nodes > 1 and chance > 1 - WITHIN)
 
     def _with_mishaps(self, jobs: list[FleetJob], dice: random.Random) -> list[FleetJob]:
         """Add failing drivers, and hardware faults to other jobs: one of 20 jobs for each kind of failure and fault."""

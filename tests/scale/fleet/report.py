@@ -13,7 +13,7 @@ from pathlib import Path
 from rljob.api.status import State
 from rljob.cli.report.svg import WIDTH, Plot, Series, draw
 from rljob.render.accelerators import BUILT_IN
-from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, JobStory, Sample, Verdict
+from tests.scale.fleet.judge import OVERLAP_SECONDS, PART_SECONDS, JobTimes, Sample, Verdict
 from tests.scale.fleet.mix import FLAVORS, PRIORITIES, TEAMS, Fault
 from tests.scale.fleet.run import Seen
 from tests.scale.plane import ROOT
@@ -95,8 +95,8 @@ def _verdict_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
         f"{PART_SECONDS:.0f}",
     )
     seconds, whose = verdict.longest_overlap
-    told = f"{seconds:.1f} ({whose.rpartition('/')[2]})" if whose else "0"
-    yield "longest that pods outlived their quota, s", told, f"{OVERLAP_SECONDS:.0f}"
+    overlap = f"{seconds:.1f} ({whose.rpartition('/')[2]})" if whose else "0"
+    yield "longest that pods outlived their quota, s", overlap, f"{OVERLAP_SECONDS:.0f}"
     yield "most devices of such pods at one time", str(verdict.most_overlap), ""
     for flavor, quota in seen.bounds.fleet.items():
         yield (
@@ -104,7 +104,7 @@ def _verdict_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
             str(verdict.most_held[flavor]),
             str(quota),
         )
-    ends = [story.end for story in verdict.stories.values()]
+    ends = [times.end for times in verdict.job_times.values()]
     yield "jobs ended: Succeeded, Failed", f"{ends.count('Succeeded')}, {ends.count('Failed')}", _wanted(seen)
     yield "evictions by Kueue", ", ".join(f"{n} {why}" for why, n in sorted(verdict.evictions.items())) or "none", ""
     for flavor in FLAVORS:
@@ -136,26 +136,26 @@ def _wait_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
     for team in TEAMS:
         for priority in PRIORITIES:
             waits = [
-                story.admitted - story.created
+                times.admitted - times.created
                 for job in seen.jobs.values()
                 if (job.team, job.priority) == (team.name, priority)
-                and (story := _story(verdict, job.team, job.name)).admitted is not None
+                and (times := _times(verdict, job.team, job.name)).admitted is not None
             ]
             if waits:
                 yield team.name, priority, str(len(waits)), f"{statistics.median(waits):.0f}", f"{max(waits):.0f}"
 
 
-def _story(verdict: Verdict, team: str, name: str) -> JobStory:
-    return verdict.stories.get(f"{team}/{name}", JobStory(0.0))
+def _times(verdict: Verdict, team: str, name: str) -> JobTimes:
+    return verdict.job_times.get(f"{team}/{name}", JobTimes(0.0))
 
 
 def _fault_rows(seen: Seen, verdict: Verdict) -> Iterator[tuple[str, ...]]:
     for job in seen.jobs.values():
-        story = _story(verdict, job.team, job.name)
+        times = _times(verdict, job.team, job.name)
         if job.fault is not None:
-            yield job.name, seen.struck.get(job.name, f"not struck ({job.fault}): it was on its way out"), story.end
+            yield job.name, seen.struck.get(job.name, f"not struck ({job.fault}): it was on its way out"), times.end
         elif job.play.failure is not None:
-            yield job.name, f"driver ends with {job.play.failure.code.value} after step 2, once", story.end
+            yield job.name, f"driver ends with {job.play.failure.code.value} after step 2, once", times.end
 
 
 def _timeline_rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:

@@ -84,8 +84,8 @@ class Scene:
     def waiting(self) -> str:
         """Return the jobs that have not ended, for the message of a timeout."""
         left = {name: state for name, state in self.states().items() if not state.end}
-        told = [f"{name}: {state.state} {state.message[:MESSAGE_SHOWN]}" for name, state in sorted(left.items())]
-        return f"{len(told)} jobs have not ended: " + "; ".join(told)
+        waiting = [f"{name}: {state.state} {state.message[:MESSAGE_SHOWN]}" for name, state in sorted(left.items())]
+        return f"{len(waiting)} jobs have not ended: " + "; ".join(waiting)
 
     async def until(self, what: str, seconds: float, reached: Callable[[], bool]) -> None:
         """Wait until the condition holds. At the deadline, fail with the jobs that have not ended."""

@@ -58,7 +58,11 @@ class PodSize(Model):
 
 
 class Minimum(Model):
-    """The oldest supported software of the node. Each pod compares it with what is installed before a run starts."""
+    """The oldest software that nodes of the class may have; the built-in classes set none.
+
+    An older driver that a node's label shows is a warning before pods exist. Before a run starts, each pod compares
+    what is installed, and an older release ends the attempt. What others run together is a table of the runtime.
+    """
 
     driver: Text | None = None
     firmware: Text | None = None

@@ -89,6 +89,11 @@ METRIC_NAME = Form(
     "must be the name of a metric: letters, digits, '_', '.', '/' and '-', starting with a letter or '_', such as acc",
 )
 RELEASE = Form(r"^[0-9]+\.[0-9]+\.[0-9]+$", "must be a release of three numbers, such as 2.60.0")
+PINNED_WHEEL = Form(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}==[A-Za-z0-9.!+_-]{1,24}( --hash=sha256:[0-9a-f]{64}){1,5}$",
+    "must be a release with the hashes of its wheels, as `pip hash` prints them: name==version --hash=sha256:…, with a "
+    "name of at most 40 characters and a version of at most 24",
+)
 REASON_WORD = Form(
     r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
     "must be a word of letters, digits, '_', ',' and ':' that starts with a letter, such as StepSeen",
@@ -114,6 +119,7 @@ FORMS: tuple[Form, ...] = (
     FUNCTION_NAME,
     METRIC_NAME,
     RELEASE,
+    PINNED_WHEEL,
     REASON_WORD,
     HOST_PATH_TYPE,
 )

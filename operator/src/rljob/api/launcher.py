@@ -6,7 +6,9 @@ The enums are those of job.json (`rljob_runtime.contract.command`), whose docstr
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -33,6 +35,15 @@ class LauncherType(enum.StrEnum):
     """verl, configured by the fields of the spec."""
     COMMAND = "Command"
     """The command in launcher.command."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> LauncherType | None:
+        """Return a type that wiring has added to READS beside those of the product."""
+        if not isinstance(value, str) or value not in READS:
+            return None
+        added = str.__new__(cls, value)
+        added._name_ = added._value_ = value
+        return added
 
 
 class CommandMetrics(Model):
@@ -148,3 +159,61 @@ NO_MODEL = ModelSource(path=NO_PATH)
 neither in its manifest nor in its snapshot."""
 NO_DATA = Data(train=[NO_PATH])
 NO_REWARD = Reward(path=NO_PATH)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Which fields of a spec a launcher reads, beside those of hardware, pods and a job's life, which all of them have.
+
+    A field that it does not read is refused, and is not in the job's snapshot.
+    """
+
+    unread: tuple[str, ...] = ()
+    """Fields that it does not read."""
+    members: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Fields of which it reads these members only."""
+    parts: Mapping[str, type[Model]] = field(default_factory=dict)
+    """Types of such fields, where the others of their members are required."""
+    stand_ins: Mapping[str, Any] = field(default_factory=dict)
+    """What takes the place of a required field that a job does not have."""
+    instead: str = "this launcher has no such setting"
+    """Where a user puts what such a field says, the end of a message."""
+    instead_of: Mapping[str, str] = field(default_factory=dict)
+    """The same for members of a field."""
+
+    def part_of(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a spec's document without what it does not read."""
+        kept = {name: value for name, value in document.items() if name not in self.unread}
+        for name, members in self.members.items():
+            if isinstance(section := kept.get(name), Mapping):
+                kept[name] = {member: value for member, value in section.items() if member in members}
+        return kept
+
+    def includes(self, path: str) -> bool:
+        """Report whether it reads a field, or a member such as `trainer.backend`."""
+        name, _, member = path.partition(".")
+        return name not in self.unread and (not member or member in self.members.get(name, (member,)))
+
+
+_IN_ARGUMENTS = "put it into launcher.command.args"
+READS: dict[str, Reads] = {
+    LauncherType.VERL: Reads(),
+    LauncherType.COMMAND: Reads(
+        unread=("model", "data", "reward", "algorithm", "critic", "rollout", "verl", "export", "evaluation"),
+        members={
+            "trainer": frozenset({"steps"}),
+            "optimizations": frozenset({"coreBinding"}),
+            "checkpoint": frozenset({"path", "volume", "keep", "resume", "from"}),
+        },
+        parts={"trainer": CommandTrainer, "checkpoint": CommandFolder},
+        stand_ins={"model": NO_MODEL, "data": NO_DATA, "reward": NO_REWARD, "trainer": CommandTrainer()},
+        instead=_IN_ARGUMENTS,
+        instead_of={
+            "checkpoint": "the command decides it; state it in launcher.command.args",
+            "optimizations": f"only verl has it; {_IN_ARGUMENTS}",
+        },
+    ),
+}
+"""Type -> the fields that its launcher reads."""
+REQUIRES_NOTHING = READS[LauncherType.COMMAND]
+"""Stands for an invalid launcher, which is reported alone."""

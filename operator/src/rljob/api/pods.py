@@ -398,7 +398,7 @@ class PodTemplate(Model):
     ] = []
     """Taints that the pods tolerate. A recipe's tolerations are kept, except those with the same key and effect."""
     labels: StringMap = {}
-    """Labels of the pods. The operator's own labels take precedence."""
+    """Labels of the pods. Names that begin with rljob.dev/ are reserved, here and in annotations."""
     annotations: StringMap = {}
     """Annotations of the pods."""
     security_context: PodSecurityContext | None = None

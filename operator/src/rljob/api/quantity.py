@@ -1,4 +1,7 @@
-"""Kubernetes quantities as exact numbers."""
+"""Kubernetes quantities as exact numbers.
+
+`kubernetes.utils.parse_quantity` is not used, because the command line reads quantities and installs no client.
+"""
 
 from __future__ import annotations
 

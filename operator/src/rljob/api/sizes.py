@@ -20,7 +20,7 @@ Schema = Mapping[str, Any]
 BYTES_PER_CHARACTER = 4
 """Of UTF-8, and of Python's widest strings."""
 SHORT = 64
-"""Texts of at most so many characters are counted as if they were that long, outside of lists."""
+"""Texts of at most this many characters are counted as if they were that long, outside of lists."""
 KEY_MAX = 317
 """Characters of a label's key: a subdomain, a slash and a name (k8s.io/apimachinery v0.36, pkg/util/validation)."""
 _NUMBER, _BOOLEAN = 20, 5

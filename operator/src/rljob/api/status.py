@@ -384,12 +384,14 @@ class RayClusterStatus(StatusModel):
 
     name: ObjectName
     """Name of the RayCluster."""
-    dashboard_url: Text | None = Field(default=None, alias="dashboardURL")
+    dashboard_url: ObjectName | None = Field(default=None, alias="dashboardURL")
     """URL of Ray's dashboard inside the cluster."""
     runtime_image: ObjectName | None = None
     """Image whose runtime the pods have, with runtime.injection Auto."""
     verl_version: Annotated[str, Field(max_length=64)] | None = None
     """Version of the verl that runs, once the run has reported it."""
+    packages: Annotated[str, Field(max_length=800)] | None = None
+    """Packages that are installed over those of the image, as name==version, separated by spaces."""
 
 
 class RLJobStatus(StatusModel):

@@ -7,9 +7,10 @@ field that is not set keeps the default of verl 0.9.1, unless its description st
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rljob.api import forms
 from rljob.api.base import ATOMIC, Count, Decimal, MapAsText, Model, Path, Quantity, SignedDecimal, Switch
@@ -17,6 +18,8 @@ from rljob_runtime.contract.rewards import BuiltinReward
 
 Factor = Annotated[int, Field(ge=1, le=65_536, json_schema_extra={"format": "int32"})]
 """Size of one dimension of parallelism."""
+COLOCATE_ASYNC: Final = "ColocateAsync"
+"""The asynchronous value of trainer.mode."""
 
 
 class MemoryCheck(enum.StrEnum):
@@ -188,14 +191,39 @@ class TrainerBackend(enum.StrEnum):
     """Megatron-Core with MindSpeed's kernels for Ascend."""
 
 
+class AsyncTraining(Model):
+    """How far generation runs ahead of training, and what is done about responses of older weights."""
+
+    prefetch_batches: Decimal = "1"
+    """Number of batches of prompts, 0 to 16, that are in flight beside the one of the step; fractions are allowed. A
+    prompt waits as many steps for its turn. Defaults to 1."""
+    max_staleness: Annotated[int, Field(ge=1, le=64, json_schema_extra={"format": "int32"})] = 7
+    """Maximum number of updates of the weights between the time at which a prompt is sent and the step that trains its
+    responses. Of these, prefetchBatches are used up by waiting; the rest is what long responses may take. Defaults to
+    7."""
+    stale: Literal["Wait", "Drop"] = "Wait"
+    """What happens at this bound. Wait: the step waits until the prompt has ended, so that every prompt is trained.
+    Drop: its responses are discarded and another prompt is sent, which loses prompts with long responses first.
+    Defaults to Wait."""
+    correction: Literal["None", "Token", "Sequence"] = "Token"
+    """Importance sampling of responses of older weights. Token: each token is weighted by how much more probable it has
+    become. Sequence: the whole response is, which has no bias and a larger variance. None: they are trained as if the
+    present weights had generated them. Defaults to Token."""
+    correction_threshold: Decimal = "2"
+    """Largest weight; higher ones are cut to it. Defaults to 2."""
+
+
 class Trainer(Model):
     """How the policy is updated."""
 
     backend: TrainerBackend = TrainerBackend.FSDP2
     """Training backend. Defaults to FSDP2."""
-    mode: Literal["Train", "Evaluate"] = "Train"
-    """Train: train the model. Evaluate: run one pass over data.validation and finish without training. Defaults to
-    Train."""
+    mode: Literal["Sync", "ColocateAsync", "Evaluate"] = "Sync"
+    """Sync: each step generates responses to its own prompts and trains them. ColocateAsync: on the same devices,
+    prompts run ahead of the step, pause while it trains, and resume with the new weights. Evaluate: run one pass over
+    data.validation and finish without training. Defaults to Sync."""
+    async_: Annotated[AsyncTraining | None, Field(alias="async")] = None
+    """How far generation runs ahead of training, for mode ColocateAsync only."""
     steps: Count
     """Number of steps of the whole run. It may be increased while the job runs; the next attempt uses the new value."""
     global_batch_size: Count
@@ -222,6 +250,14 @@ class Trainer(Model):
     passes."""
     evaluate_before_training: bool | None = None
     """Run one pass over data.validation before the first step."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _asynchronous_jobs_have_all_settings(cls, given: Any) -> Any:  # noqa: ANN401 - not validated yet
+        """Fill in the settings of an asynchronous job, so that its snapshot holds their defaults."""
+        if not isinstance(given, Mapping) or given.get("mode") != COLOCATE_ASYNC or given.keys() & {"async", "async_"}:
+            return given
+        return {**given, "async": {}}
 
 
 class RolloutParallelism(Model):

@@ -39,6 +39,8 @@ class StartStatus(StatusModel):
     """How far the stage is, such as: 3 of 16 ranks are done. It is as old as the last write of the status."""
     since: Time
     """Time at which the stage began."""
+    observed_time: Time | None = None
+    """Time at which the operator saw stage and detail in a report of the run; absent before the run reports."""
     stages: Annotated[list[BegunStage], Field(max_length=24, json_schema_extra=ATOMIC)] = []
     """Stages of this start in the order of their beginning, the current one last."""
 

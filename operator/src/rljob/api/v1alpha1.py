@@ -15,16 +15,13 @@ from pydantic_core import PydanticKnownError
 
 from rljob.api import forms, group
 from rljob.api.accelerators import AcceleratorFacts
-from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Text, keyed_by, rule
+from rljob.api.base import ATOMIC, Count, Label, Model, ObjectName, Path, Text, keyed_by, rule
 from rljob.api.evaluation import Evaluation
 from rljob.api.export import Export
 from rljob.api.launcher import (
-    NO_DATA,
-    NO_MODEL,
-    NO_REWARD,
+    READS,
+    REQUIRES_NOTHING,
     Command,
-    CommandFolder,
-    CommandTrainer,
     Launcher,
     LauncherType,
 )
@@ -78,6 +75,20 @@ class RecipeReference(Model):
     """Name of the recipe."""
 
 
+class Packages(Model):
+    """Python packages that the image lacks."""
+
+    requirements: Annotated[
+        list[Annotated[str, Field(max_length=512, pattern=forms.PINNED_WHEEL.pattern)]],
+        Field(min_length=1, max_length=32, json_schema_extra=ATOMIC),
+    ]
+    """Wheels to install, with their hashes, as name==version --hash=sha256:…. Nothing that they depend on is installed
+    unless it is listed. Not torch, torch_npu or parts of CANN, which belong to the image."""
+    wheelhouse: Path | None = None
+    """Folder with the wheels, on a volume that the pods mount: a claim or an image. Defaults to a package index, which
+    PIP_INDEX_URL in template.env names."""
+
+
 class Runtime(Model):
     """The image of the Ray pods and how it is pulled."""
 
@@ -85,6 +96,10 @@ class Runtime(Model):
     """Image of the Ray pods."""
     ray_version: Annotated[str, Field(max_length=32, pattern=forms.RELEASE.pattern)] = "2.60.0"
     """Version of Ray in the image. Defaults to 2.60.0."""
+    unauthenticated_ray: bool = False
+    """Run a Ray before 2.52, which has no token authentication: its dashboard and job API listen on 127.0.0.1 only, and
+    a NetworkPolicy of the job's own closes all other ports of Ray to other pods. Requires the limit unauthenticated-ray
+    of the namespace. Defaults to false."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When the image is pulled. Defaults to IfNotPresent."""
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
@@ -97,6 +112,8 @@ class Runtime(Model):
     """Auto: an init container copies the operator's runtime into the pods, so that any image with Ray, verl and vLLM in
     the versions of the release can be used, and the exporter runs from the operator's image. Never: the image contains
     the runtime. Defaults to Auto."""
+    packages: Packages | None = None
+    """Packages that an init container of the image installs before Ray starts. They precede those of the image."""
     _operator_image: str = PrivateAttr(default="")
 
     def model_post_init(self, context: object, /) -> None:
@@ -161,24 +178,7 @@ class WorkerGroup(Model):
 
 
 NOT_GIVEN: Final[Any] = object()
-"""Stands for a field that the manifest does not set, until `_required_by_verl` has judged it."""
-ABSENT_WITH_COMMAND: Final[Mapping[str, Any]] = {
-    "model": NO_MODEL,
-    "data": NO_DATA,
-    "reward": NO_REWARD,
-    "trainer": CommandTrainer(),
-}
-"""Fields that verl requires and a Command job does not have, with what takes their place there."""
-WITH_COMMAND: Final[Mapping[str, type[Model]]] = {"trainer": CommandTrainer, "checkpoint": CommandFolder}
-"""Sections of which a Command job has a part, with the type of that part."""
-VERL_ONLY = ("model", "data", "reward", "algorithm", "critic", "rollout", "verl", "export", "evaluation")
-"""Fields that only verl reads."""
-SHARED: Final[Mapping[str, frozenset[str]]] = {
-    "trainer": frozenset({"steps"}),
-    "optimizations": frozenset({"coreBinding"}),
-    "checkpoint": frozenset({"path", "volume", "keep", "resume", "from"}),
-}
-"""Fields of which a Command job has only these members."""
+"""Stands for a field that the manifest does not set, until `_read_by_the_launcher` has judged it."""
 
 
 def _not_given() -> Any:  # noqa: ANN401 - of any field
@@ -262,22 +262,26 @@ class RLJobSpec(Model):
     verl: Verl = Verl()
     """Settings of verl that have no field."""
 
-    @field_validator(*ABSENT_WITH_COMMAND, "checkpoint", mode="wrap")
+    @field_validator("model", "data", "reward", "trainer", "checkpoint", mode="wrap")
     @classmethod
-    def _required_by_verl(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:  # noqa: ANN401 - of several fields
-        """Require these fields with verl. The launcher is parsed before them; one that is invalid requires nothing."""
+    def _read_by_the_launcher(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:  # noqa: ANN401 - of several fields
+        """Require what the launcher reads. It is parsed before these fields; one that is invalid requires nothing."""
         name, launcher = str(info.field_name), info.data.get("launcher")
-        with_verl = launcher is not None and launcher.type is LauncherType.VERL
-        if value is NOT_GIVEN:
-            if with_verl:
+        reads = REQUIRES_NOTHING if launcher is None else READS[launcher.type]
+        part = reads.parts.get(name)
+        if value is NOT_GIVEN or (launcher is None and part is not None):
+            if name not in reads.stand_ins and launcher is not None:
                 raise PydanticKnownError("missing")
-            return ABSENT_WITH_COMMAND[name]
-        narrow = None if with_verl or value is None else WITH_COMMAND.get(name)
-        return handler(value) if narrow is None else narrow.model_validate(value, strict=True)
+            return reads.stand_ins.get(name)
+        return handler(value) if value is None or part is None else part.model_validate(value, strict=True)
+
+    def reads(self, field: str) -> bool:
+        """Report whether the launcher reads a field, such as `rollout` or `trainer.backend`."""
+        return READS[self.launcher.type].includes(field)
 
     @property
     def command(self) -> Command | None:
-        """Return the command that trains; None if verl does."""
+        """Return the command that trains; None if something else does."""
         return self.launcher.command if self.launcher.type is LauncherType.COMMAND else None
 
     @property

@@ -10,7 +10,8 @@ from typing import Any
 
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
-from rljob.cli.job_pods import CONTAINERS, HEAD, identity, live_head, no_pod, place_of
+from rljob.cli.live_pods import live_head, no_pod, place_of
+from rljob.reading.job_pods import CONTAINERS, HEAD, identity
 from rljob.render.injection import CODE
 from rljob_runtime.contract import Collection, ContractError
 

@@ -104,13 +104,13 @@ def _recipes(parsed_args: argparse.Namespace, **_: object) -> Iterator[str]:
 def _names(kind: str, chosen: argparse.Namespace) -> Iterator[str]:
     place = kubectl.Place(getattr(chosen, "namespace", None), getattr(chosen, "context", None))
     try:
-        told = kubectl.run(["get", f"{kind}.{GROUP}", "--output", "name"], place, seconds=SECONDS)
+        listed = kubectl.run(["get", f"{kind}.{GROUP}", "--output", "name"], place, seconds=SECONDS)
     except UsageError:
         # A shell has no place for an error.
         return
-    for line in told.splitlines():
+    for line in listed.splitlines():
         yield line.rpartition("/")[2]
 
 
 _COMPLETERS = {"NAME": _jobs, "RECIPE": _recipes}
-"""By what the help text calls the argument."""
+"""Completers by the name of the argument in the help text."""

@@ -15,12 +15,12 @@ from rljob.api.quantity import quantity
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
 from rljob.cli.status import has_checkpoints, software
-from rljob.cli.unschedulable import amount, node_sentences, scheduler_sentences
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import Diagnosis, Expected, StartReason, diagnose
 from rljob.core.manifest_facts import wanted_workers
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
+from rljob.reading.unschedulable import amount, node_sentences, scheduler_sentences
 from rljob.render import labels
 
 WORDS_LIMIT = 600
@@ -160,17 +160,17 @@ def _queue(world: World) -> Iterator[str]:
 
 def _of_workload(workload: Manifest) -> Iterator[str]:
     conditions = {found["type"]: found for found in (workload.get("status") or {}).get("conditions") or ()}
-    told = [
+    sentences = [
         conditions[name]
         for name, bad in (("QuotaReserved", "False"), ("Admitted", "False"), ("Evicted", "True"))
         if conditions.get(name, {}).get("status") == bad
     ]
     if (workload.get("spec") or {}).get("active") is False:
         yield f"Its Workload {workload['metadata']['name']} is deactivated (spec.active is false)."
-    for found in told[:2]:
+    for found in sentences[:2]:
         words = _sentence(found.get("message") or "no message")
         yield f"Kueue reports {found['type']}={found['status']} ({found.get('reason', 'no reason')}): {words}"
-    if not told:
+    if not sentences:
         yield "Kueue has not evaluated its Workload yet."
     for check in (workload.get("status") or {}).get("admissionChecks") or ():
         if check.get("state") != "Ready":
@@ -252,9 +252,9 @@ def _unscheduled(pod: Manifest) -> str | None:
 
 def _volumes(world: World) -> Iterator[str]:
     mine = {pod["metadata"]["name"] for pod in world.pods if (pod.get("status") or {}).get("phase") == "Pending"}
-    told = world.last_event(lambda e: e["reason"] in VOLUME_REASONS and _regarding(e) in mine)
-    if told is not None:
-        yield f"Pod {_regarding(told)} is waiting for a volume: {_sentence(_short(str(told.get('note', ''))))}"
+    event = world.last_event(lambda e: e["reason"] in VOLUME_REASONS and _regarding(e) in mine)
+    if event is not None:
+        yield f"Pod {_regarding(event)} is waiting for a volume: {_sentence(_short(str(event.get('note', ''))))}"
 
 
 def _starting(world: World) -> Iterator[str]:

@@ -24,7 +24,7 @@ MEANING = {
     Exit.SUCCESS: "the command did what it says",
     Exit.NEGATIVE: "the answer is no: a job is invalid, failed or does not fit; files differ; a check failed",
     Exit.USAGE: "the command cannot be run: its arguments, a file, or a state of the job that does not allow it",
-    Exit.DEGRADED: "`check-image`: the image runs jobs, with restrictions",
+    Exit.DEGRADED: "`check-image`: the image runs jobs with restrictions, or has what this project has not tried",
     Exit.NOT_FOUND: "the cluster has no such job, recipe, namespace or pod",
     Exit.DENIED: "the cluster does not know the caller, such as after a login has expired, or forbids the request",
     Exit.UNREACHABLE: "the API server does not answer",

@@ -23,6 +23,8 @@ class Installed:
     image: str
     ready: int
     wanted: int
+    arguments: tuple[str, ...] = ()
+    """Words of the command line of its first container."""
 
 
 def deployments(selector: str, place: kubectl.Place) -> list[Installed] | None:
@@ -34,12 +36,22 @@ def deployments(selector: str, place: kubectl.Place) -> list[Installed] | None:
 def _installed(found: list[kubectl.Manifest]) -> Iterator[Installed]:
     for deployment in found:
         metadata, spec = deployment["metadata"], deployment["spec"]
-        image = str(spec["template"]["spec"]["containers"][0]["image"])
+        container = spec["template"]["spec"]["containers"][0]
         yield Installed(
             namespace=str(metadata["namespace"]),
             name=str(metadata["name"]),
             version=str((metadata.get("labels") or {}).get(VERSION) or UNKNOWN),
-            image=image,
+            image=str(container["image"]),
             ready=int((deployment.get("status") or {}).get("readyReplicas") or 0),
             wanted=int(spec.get("replicas", 1)),
+            arguments=arguments(container),
         )
+
+
+def arguments(container: kubectl.Manifest) -> tuple[str, ...]:
+    """Return the words of a container's command line; a shell's command is one argument with several."""
+    return tuple(
+        word
+        for part in (*(container.get("command") or ()), *(container.get("args") or ()))
+        for word in str(part).split()
+    )

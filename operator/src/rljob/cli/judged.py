@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rljob.api.training import MemoryCheck
 from rljob.cli import kubectl
-from rljob.cli.launcher import LAUNCHER
+from rljob.cli.known_launchers import LAUNCHER
 from rljob.cli.manifests import Files, JobManifest, read_files
+from rljob.core.scheduling.discovery import Nodes, missing_hardware, node_facts
 from rljob.core.spec.recipes import NOT_IN_CLUSTER, Recipes, complete
 from rljob.core.validation import launcher_fields
 from rljob.core.validation.document import NOT_IN_FILES, validate_document
@@ -25,7 +27,7 @@ def chosen_files(chosen: argparse.Namespace) -> Files:
 
 
 def read_sources(sources: Sequence[str], chosen: argparse.Namespace, given: str | None = None) -> Files:
-    """Return the content of files, and tell which folders were not read; `given` is the text of standard input."""
+    """Return the content of files, and report which folders were not read; `given` is the text of standard input."""
     files = read_files(sources, chosen.namespace, given)
     if files.skipped:
         print(f"rljob: note: {files.note}", file=sys.stderr)
@@ -56,6 +58,21 @@ def judge(files: Files, chosen: argparse.Namespace, memory_check: MemoryCheck | 
     return judged
 
 
+def with_hardware(judged: Judged, chosen: argparse.Namespace) -> Judged:
+    """Return valid jobs with warnings about what no node has; as they are where the caller may not list nodes."""
+    if not chosen.cluster or all(checked.spec is None for _, checked in judged):
+        return judged
+    listed = kubectl.list_readable("nodes", kubectl.Place(context=chosen.context))
+    nodes = Nodes(tuple(node_facts(node, chosen.accelerators) for node in listed or ()))
+    return [(job, _with_missing(checked, nodes)) for job, checked in judged]
+
+
+def _with_missing(checked: Checked, nodes: Nodes) -> Checked:
+    if checked.spec is None:
+        return checked
+    return replace(checked, warnings=(*missing_hardware(checked.spec, nodes), *checked.warnings))
+
+
 def complain(judged: Judged, *, warnings: bool = True) -> None:
     """Print the violations of each job, and the warnings of valid ones."""
     for job, checked in judged:
@@ -66,8 +83,8 @@ def complain(judged: Judged, *, warnings: bool = True) -> None:
 
 
 def _with_memory_check(spec: Mapping[str, Any], check: MemoryCheck) -> dict[str, Any]:
-    """Report memory that does not fit as a table instead of a violation; a command has no such plan."""
-    if launcher_fields.is_command(spec):
+    """Report memory that does not fit as a table instead of a violation, where the launcher plans it."""
+    if not launcher_fields.reads_of(spec).includes("model"):
         return dict(spec)
     model = spec.get("model")
     return {**spec, "model": {**(model if isinstance(model, Mapping) else {}), "memoryCheck": check.value}}

@@ -119,7 +119,7 @@ def check_namespace(place: Place) -> None:
     try:
         _get("namespaces", place.namespace or "default", Place(None, place.context, place.kubeconfig, place.program))
     except UnreadableError:
-        # Who may not read namespaces cannot be told.
+        # A user who may not read namespaces gets no answer here.
         return
 
 

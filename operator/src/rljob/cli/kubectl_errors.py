@@ -57,7 +57,8 @@ _NOISE = (
 )
 """What kubectl adds to a cause, and what replaces it."""
 HEAD_CHARACTERS, TAIL_CHARACTERS = 200, 500
-"""Of a text that is longer than both; kubectl quotes a whole patch between what it did and the cause."""
+"""Characters that are kept of the start and of the end of a longer text; kubectl quotes a whole patch between what it
+did and the cause."""
 _SILENT = (
     r"(was|connection) refused|refused the connection|Unable to connect|no such host|no route to host|network is "
     r"unreachable|i/o timeout|handshake timeout|deadline exceeded|connection reset|EOF$"

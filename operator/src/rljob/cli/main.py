@@ -117,10 +117,10 @@ class _PrintVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401 - of argparse
         """Print and exit."""
-        from rljob.cli.launcher import LAUNCHER  # noqa: PLC0415 - loads the rules of verl
-        from rljob.cli.version import version_page  # noqa: PLC0415 - as above
+        from rljob.cli.known_launchers import VERSIONS  # noqa: PLC0415 - loads the rules of verl
+        from rljob.cli.verbs.version import version_page  # noqa: PLC0415 - as above
 
-        print(version_page(LAUNCHER.versions))
+        print(version_page(VERSIONS))
         parser.exit()
 
 

@@ -70,7 +70,7 @@ class Files:
 
     @property
     def note(self) -> str:
-        """What to tell about the folders that were not read."""
+        """A note about the folders that were not read."""
         return _unread(self.skipped)
 
 
@@ -203,8 +203,8 @@ def _where(error: yaml.YAMLError) -> str:
         return " ".join(str(error).split())
     context = getattr(error, "context", None)
     problem = getattr(error, "problem", None) or "cannot be read"
-    told = f"{problem}, {context}" if context else problem
-    return f"line {mark.line + 1}, column {mark.column + 1}: {told}; correct the file there"
+    text = f"{problem}, {context}" if context else problem
+    return f"line {mark.line + 1}, column {mark.column + 1}: {text}; correct the file there"
 
 
 def _text(source: str) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from rljob.api.printing import one_line
-from rljob.cli.start import STARTING
 from rljob.cli.status import progress_bar
 from rljob.cli.terminal import send_control
+from rljob.reading.start import STARTING
 
 QUIET_LINE_SECONDS = 20.0
 """Minimum interval between lines without a terminal, except for important ones."""
@@ -69,6 +69,6 @@ def progress_line(elapsed_seconds: float, state: str, progress: Mapping[str, Any
     if not progress.get("step") or (state == STARTING and message):
         line = f"{clock(elapsed_seconds)}  {state:<12} {message}".rstrip()
         return line if len(line) <= MESSAGE_CHARACTERS else f"{line[: MESSAGE_CHARACTERS - 1]}…"
-    told = [f"{label} {progress[key]}" for label, key in FIGURES if progress.get(key) is not None]
+    shown = [f"{label} {progress[key]}" for label, key in FIGURES if progress.get(key) is not None]
     bar = progress_bar(int(progress["step"]), int(progress.get("totalSteps", 0)))
-    return f"{clock(elapsed_seconds)}  {state:<12} {bar}  {'  '.join(told)}".rstrip()
+    return f"{clock(elapsed_seconds)}  {state:<12} {bar}  {'  '.join(shown)}".rstrip()

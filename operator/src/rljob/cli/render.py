@@ -13,10 +13,11 @@ from typing import Any
 from rljob.api import yaml11
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.status import ABSENT, table
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Manifest
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
+from rljob.render.network_policy import build_network_policy
 from rljob.render.podgroup import NEWEST_FIELDS, Gang, build_pod_group, stated_gang
 from rljob.render.raycluster import build_raycluster
 
@@ -55,9 +56,9 @@ def object_table(objects: Sequence[Manifest], *, wide: bool) -> str:
     return table(rows)
 
 
-def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: Launcher) -> Rendered:
+def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: LauncherOf) -> Rendered:
     """Return every object and job.json; or only the RayCluster, or only job.json."""
-    config = launcher.job_config(job, spec, FIRST_GENERATION)
+    config = launcher(spec).job_config(job, spec, FIRST_GENERATION)
     job_json = json.loads(config.to_json())
     made = build_raycluster(job, spec, FIRST_GENERATION, config.digest())
     if part == "job":
@@ -67,4 +68,6 @@ def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: Launcher) -> 
     first = [build_initializer(job, spec, initializer) for initializer in initializers(spec)]
     if stated_gang(spec) is Gang.VOLCANO:
         first.append(build_pod_group(job, spec, FIRST_GENERATION, made, NEWEST_FIELDS))
+    if (policy := build_network_policy(made)) is not None:
+        first.append(policy)
     return Rendered((*first, made), job_json)

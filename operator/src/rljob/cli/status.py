@@ -63,7 +63,7 @@ def status_document(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_checkpoints(job: Mapping[str, Any]) -> bool:
-    """Return whether a job saves checkpoints, as far as its manifest tells: a recipe may say so."""
+    """Return whether a job saves checkpoints, as far as its manifest shows: a recipe may say so."""
     spec, status = job.get("spec") or {}, job.get("status") or {}
     return bool(spec.get("checkpoint") or spec.get("recipeRef") or status.get("checkpoint"))
 
@@ -82,11 +82,11 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
         ("DP idle", "clusterIdleRatio", ""),
         ("first DP idle", "firstDPIdleRatio", ""),
     )
-    told = [f"{label} {progress[key]}{unit}" for label, key, unit in figures if progress.get(key) is not None]
+    shown = [f"{label} {progress[key]}{unit}" for label, key, unit in figures if progress.get(key) is not None]
     if progress.get("eta"):
-        told.append(f"ends about {progress['eta']}")
+        shown.append(f"ends about {progress['eta']}")
     bar = progress_bar(int(progress.get("step", 0)), int(progress.get("totalSteps", 0)))
-    return "\n".join([bar, *(["  ".join(told)] if told else [])])
+    return "\n".join([bar, *(["  ".join(shown)] if shown else [])])
 
 
 def progress_bar(step: int, total: int, width: int = BAR_WIDTH) -> str:
@@ -106,8 +106,8 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def software(cluster: Mapping[str, Any]) -> str:
     """Return which injected runtime and which verl a cluster has; empty if neither is known."""
     image, verl = cluster.get("runtimeImage"), cluster.get("verlVersion")
-    told = [f"the runtime of {image}"] if image else []
-    return " and ".join([*told, f"verl {verl}"] if verl else told)
+    parts = [f"the runtime of {image}"] if image else []
+    return " and ".join([*parts, f"verl {verl}"] if verl else parts)
 
 
 def _cluster(cluster: Mapping[str, Any]) -> str:

@@ -130,16 +130,16 @@ def job_rows(ask: Ask, month: Month, namespace: str | None) -> Iterator[UsageRow
         labels,
         lambda seconds: f"sum_over_time((max {by} ({CARDS}{chosen}))[{seconds}s:{MINUTE}s]) * {MINUTE}",
     )
-    told: dict[tuple[str, ...], tuple[str, str]] = {}
+    places: dict[tuple[str, ...], tuple[str, str]] = {}
     info = ("queue", "accelerator")
     for moment, seconds in _parts(month):
         query = f"max by ({', '.join((*labels, *info))}) (max_over_time({INFO}{_chosen(namespace)}[{seconds}s]))"
         for series in ask(query, moment):
             metric: Mapping[str, str] = series["metric"]
-            told[_place(metric, labels)] = metric.get("queue", ""), metric.get("accelerator", "")
+            places[_place(metric, labels)] = metric.get("queue", ""), metric.get("accelerator", "")
     for (space, job), card_seconds in held.items():
         if card_seconds > 0:
-            yield UsageRow(space, *told.get((space, job), ("", "")), job, card_seconds, None)
+            yield UsageRow(space, *places.get((space, job), ("", "")), job, card_seconds, None)
 
 
 def _sums(ask: Ask, month: Month, labels: tuple[str, ...], query: Callable[[int], str]) -> dict[tuple[str, ...], float]:

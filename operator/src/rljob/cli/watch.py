@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from rljob.api.printing import one_line
-from rljob.cli import kubectl, start
+from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.cli.progress_line import Line, progress_line
 from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
 from rljob.cli.terminal import send_control
+from rljob.reading import start
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest
@@ -185,7 +186,7 @@ def _current(job: Manifest) -> Manifest:
 def _line(job: Manifest) -> str:
     status = job.get("status") or {}
     age = datetime.now(UTC) - datetime.fromisoformat(job["metadata"]["creationTimestamp"])
-    message = start.current(str(status.get("message") or ""), datetime.now(UTC))
+    message = start.current(status, datetime.now(UTC))
     return progress_line(age.total_seconds(), _state(job), status.get("progress") or {}, message)
 
 

@@ -3,6 +3,9 @@
 The only module that speaks HTTP. Credentials are those of `login`; when the server refuses them, they are read once
 more, since tokens of clouds live for minutes and a notebook for days. Reads and writes are not repeated otherwise,
 except where the server has refused a request because of load (429). Command lines and answers are never logged.
+
+kr8s and lightkube would bring a second client of Kubernetes, and httpx beside aiohttp. Of the client that the operator
+pins, the logins and TLS are used: its models drop fields that they do not know, and its calls bound no answer.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from rljob.api.printing import printable
 from rljob.client import errors
 from rljob.client.login import Login, log_in
-from rljob.client.refusals import JSON, Request, refusal
+from rljob.client.refusals import JSON, ApiRequest, refusal
 from rljob.core.observed import Manifest
 
 MERGE: Final = "application/merge-patch+json"
@@ -38,7 +41,8 @@ ERROR_BYTES: Final = 64 << 10
 HEARTBEAT_SECONDS: Final = 30.0
 PROTOCOL: Final = "v4.channel.k8s.io"
 STDOUT, STDERR, RESULT = 1, 2, 3
-"""The first byte of a message in that protocol (apimachinery v0.36, pkg/util/remotecommand/constants.go)."""
+"""Channels of that protocol, by the first byte of a message (apimachinery v0.36,
+pkg/util/remotecommand/constants.go)."""
 
 
 @dataclass
@@ -80,7 +84,7 @@ class Connection:
             await self._session.http.close()
             self._session = None
 
-    async def send(self, request: Request) -> Manifest:
+    async def send(self, request: ApiRequest) -> Manifest:
         """Send a request and return the object that the server answers with."""
         for _ in range(BUSY_TRIES):
             async with self._answer(request, aiohttp.ClientTimeout(REQUEST_SECONDS)) as answer:
@@ -95,7 +99,7 @@ class Connection:
         )
 
     @asynccontextmanager
-    async def stream(self, request: Request, silent_seconds: float | None) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def stream(self, request: ApiRequest, silent_seconds: float | None) -> AsyncIterator[aiohttp.ClientResponse]:
         """Open a stream. It ends with Unreachable if nothing arrives for this many seconds."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds)
         async with self._answer(request, limits) as answer:
@@ -105,7 +109,7 @@ class Connection:
     async def execute(self, path: str, subject: str, container: str, command: Sequence[str]) -> AsyncGenerator[bytes]:
         """Run a command in a container of a pod and yield what it prints. Raise NotAvailable if it fails."""
         query = [("container", container), ("stdout", "true"), ("stderr", "true"), *(("command", w) for w in command)]
-        request = Request("GET", path, subject, tuple(query))
+        request = ApiRequest("GET", path, subject, tuple(query))
         said = b""
         async with self._websocket(request) as socket:
             async for message in socket:
@@ -141,7 +145,9 @@ class Connection:
         return await self._open()
 
     @asynccontextmanager
-    async def _answer(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(
+        self, request: ApiRequest, limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request, a second time with new credentials if the first ones are refused."""
         session = await self._open()
         with _outages(request, session.login):
@@ -156,7 +162,7 @@ class Connection:
                 answer.close()
 
     @asynccontextmanager
-    async def _websocket(self, request: Request) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async def _websocket(self, request: ApiRequest) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Open a websocket; as `_answer` otherwise."""
         session = await self._open()
         with _outages(request, session.login):
@@ -175,7 +181,7 @@ class Connection:
             finally:
                 await socket.close()
 
-    async def _refuse(self, request: Request, answer: aiohttp.ClientResponse) -> None:
+    async def _refuse(self, request: ApiRequest, answer: aiohttp.ClientResponse) -> None:
         """Raise the error for an answer that is not a success."""
         if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             text = await answer.content.read(ERROR_BYTES)
@@ -194,7 +200,7 @@ def _tls_files(login: Login) -> tuple[str | None, ...]:
     return settings.host, settings.ssl_ca_cert, settings.cert_file, settings.key_file
 
 
-async def _ask(session: _Session, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+async def _ask(session: _Session, request: ApiRequest, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
     options = await session.options()
     body = None if request.body is None else json.dumps(request.body).encode()
     # A websocket must not have the first: the API server answers it with 406.
@@ -205,7 +211,7 @@ async def _ask(session: _Session, request: Request, limits: aiohttp.ClientTimeou
     )
 
 
-async def _connect(session: _Session, request: Request) -> aiohttp.ClientWebSocketResponse:
+async def _connect(session: _Session, request: ApiRequest) -> aiohttp.ClientWebSocketResponse:
     options = await session.options()
     url = session.login.server + request.path
     return await asyncio.wait_for(
@@ -216,8 +222,8 @@ async def _connect(session: _Session, request: Request) -> aiohttp.ClientWebSock
     )
 
 
-def _not_executed(request: Request, login: Login, status: int) -> errors.RLJobError:
-    """Return the exception where no command can run; the handshake of a websocket tells the code only."""
+def _not_executed(request: ApiRequest, login: Login, status: int) -> errors.RLJobError:
+    """Return the exception where no command can run; the handshake of a websocket has only the status code."""
     match status:
         case 400 | 404:
             return errors.NotAvailable(f"{request.subject} does not run, so nothing can be read in it ({status})")
@@ -231,7 +237,7 @@ def _not_executed(request: Request, login: Login, status: int) -> errors.RLJobEr
 
 
 @contextmanager
-def _outages(request: Request, login: Login) -> Iterator[None]:
+def _outages(request: ApiRequest, login: Login) -> Iterator[None]:
     """Raise Unreachable, or OutcomeUnknown for a write that may have arrived, in place of errors of the network."""
     lost = errors.OutcomeUnknown if request.writes else errors.Unreachable
     where = f"{request.subject}: the API server {login.server} ({login.source})"
@@ -256,8 +262,8 @@ def _check_result(subject: str, data: bytes, said: bytes) -> None:
     except ValueError:
         status = {}
     if not isinstance(status, dict) or status.get("status") != "Success":
-        told = said.decode(errors="replace").strip() or str((status and status.get("message")) or "it failed")
-        raise errors.NotAvailable(f"{subject}: cannot be read in the container: {printable(told)}")
+        message = said.decode(errors="replace").strip() or str((status and status.get("message")) or "it failed")
+        raise errors.NotAvailable(f"{subject}: cannot be read in the container: {printable(message)}")
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
@@ -271,7 +277,7 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _object(request: Request, text: bytes) -> Manifest:
+def _object(request: ApiRequest, text: bytes) -> Manifest:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -281,7 +287,7 @@ def _object(request: Request, text: bytes) -> Manifest:
     return found
 
 
-def _nonsense(request: Request) -> errors.Unreachable:
+def _nonsense(request: ApiRequest) -> errors.Unreachable:
     kind = errors.OutcomeUnknown if request.writes else errors.Unreachable
     return kind(
         f"{request.subject}: the answer is not a Kubernetes object, so it is not from an API server; check the server "

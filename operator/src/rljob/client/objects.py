@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rljob.client import errors
 from rljob.client.connection import MERGE, Connection
 from rljob.client.job import Job
-from rljob.client.refusals import Expired, Request
+from rljob.client.refusals import ApiRequest, Expired
 from rljob.cluster.kinds import RLJOB, Kind
 from rljob.core.observed import Manifest
 
@@ -31,7 +31,7 @@ class Target:
         return f"rljob {self.namespace}/{self.name}"
 
     def check(self, job: Job) -> Job:
-        """Return the job if it is the one that is meant."""
+        """Return the job if it has the UID of the target, or the target has none."""
         if self.uid and job.uid != self.uid:
             raise self.replaced()
         return job
@@ -64,7 +64,7 @@ class Scope:
 async def get(connection: Connection, kind: Kind, namespace: str, name: str) -> Manifest:
     """Read an object."""
     subject = f"{kind.kind.lower()} {namespace}/{name}" if kind.namespaced else f"{kind.kind.lower()} {name}"
-    return await connection.send(Request("GET", kind.path(namespace, name), subject))
+    return await connection.send(ApiRequest("GET", kind.path(namespace, name), subject))
 
 
 async def create(
@@ -74,7 +74,7 @@ async def create(
     metadata = manifest["metadata"]
     subject = f"{kind.kind.lower()} {namespace}/{metadata.get('name') or metadata.get('generateName')}"
     query = (*WRITE, *((("dryRun", "All"),) if dry_run else ()))
-    return await connection.send(Request("POST", kind.path(namespace), subject, query, manifest))
+    return await connection.send(ApiRequest("POST", kind.path(namespace), subject, query, manifest))
 
 
 async def patch(connection: Connection, target: Target, change: Manifest) -> Manifest:
@@ -83,7 +83,7 @@ async def patch(connection: Connection, target: Target, change: Manifest) -> Man
         change = {**change, "metadata": {**change.get("metadata", {}), "uid": target.uid}}
     path = RLJOB.path(target.namespace, target.name)
     try:
-        return await connection.send(Request("PATCH", path, str(target), WRITE, change, MERGE))
+        return await connection.send(ApiRequest("PATCH", path, str(target), WRITE, change, MERGE))
     except errors.Invalid as error:
         if target.uid and any(violation.field == "metadata.uid" for violation in error.violations):
             raise target.replaced() from error
@@ -95,7 +95,7 @@ async def delete(connection: Connection, kind: Kind, namespace: str, name: str, 
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     options = {**body, "preconditions": {"uid": uid}} if uid else body
     subject = f"{kind.kind.lower()} {namespace}/{name}"
-    await connection.send(Request("DELETE", kind.path(namespace, name), subject, body=options))
+    await connection.send(ApiRequest("DELETE", kind.path(namespace, name), subject, body=options))
 
 
 async def pages(connection: Connection, scope: Scope) -> AsyncIterator[Manifest]:
@@ -103,7 +103,7 @@ async def pages(connection: Connection, scope: Scope) -> AsyncIterator[Manifest]
     token = ""
     while True:
         query = (("limit", str(PAGE)), *scope.query, *((("continue", token),) if token else ()))
-        page = await connection.send(Request("GET", scope.kind.path(scope.namespace), str(scope), query))
+        page = await connection.send(ApiRequest("GET", scope.kind.path(scope.namespace), str(scope), query))
         yield page
         token = str(page["metadata"].get("continue") or "")
         if not token:

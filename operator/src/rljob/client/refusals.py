@@ -26,7 +26,7 @@ UNKNOWN_RESOURCE = "the server could not find the requested resource"
 
 
 @dataclass(frozen=True)
-class Request:
+class ApiRequest:
     """One request, before authentication."""
 
     method: str
@@ -47,7 +47,7 @@ class Expired(errors.Unreachable):
     """410: a version or a page of a list is older than what etcd keeps."""
 
 
-def refusal(request: Request, login: Login, status: int, text: bytes) -> errors.RLJobError:
+def refusal(request: ApiRequest, login: Login, status: int, text: bytes) -> errors.RLJobError:
     """Return the exception for an answer that is not a success."""
     body = _body(text)
     said = printable(encodable(str(body.get("message") or _phrase(status))))[:MESSAGE_CHARACTERS]
@@ -90,7 +90,7 @@ def _permission(login: Login, said: str) -> str:
     return f"ask an administrator of the cluster for this permission, for the account of {login.source}"
 
 
-def _not_found(request: Request, login: Login, body: dict[str, Any], said: str) -> errors.RLJobError:
+def _not_found(request: ApiRequest, login: Login, body: dict[str, Any], said: str) -> errors.RLJobError:
     details = body.get("details") or {}
     if details.get("kind") == "namespaces":
         return errors.NotFound(f"{request.subject}: {said}; create the namespace, or choose another one")

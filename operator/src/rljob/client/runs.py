@@ -1,8 +1,8 @@
 """Logs and step records of a job's attempts: in its pods while they run, afterwards on the volume of logPath.
 
 What is in a head pod is read by running `tail` in it, as `rljob report` does, and what only a volume has by a pod that
-is created for that and deleted again (`cli.report.fetch`). Nothing is read from a pod that a RayCluster of the job does
-not control, since anyone may give a pod the job's labels.
+is created for that and deleted again (`reading.kept_records`). Nothing is read from a pod that a RayCluster of the job
+does not control, since anyone may give a pod the job's labels.
 """
 
 from __future__ import annotations
@@ -16,21 +16,29 @@ from dataclasses import dataclass, field
 
 from rljob.api.status import Attempt
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.cli.errors import UsageError
-from rljob.cli.frozen import snapshot_name, snapshot_of
-from rljob.cli.job_pods import CONTAINERS, HEAD, RAY_LOGS, is_of_cluster, is_running, newest_first, selector
-from rljob.cli.logs import DRIVER, KEPT
-from rljob.cli.records import Record, kept
-from rljob.cli.report import fetch
 from rljob.client import errors, objects
 from rljob.client.connection import Connection
 from rljob.client.job import Job, LogRole, Rows, read_job
 from rljob.client.lines import lines, until_over
 from rljob.client.objects import Scope
-from rljob.client.refusals import Request
+from rljob.client.refusals import ApiRequest
 from rljob.client.watching import PATIENCE_SECONDS
 from rljob.cluster.kinds import CONFIG_MAP, POD, RLJOB
 from rljob.core.observed import Manifest
+from rljob.reading import UnreadableError, kept_records
+from rljob.reading.frozen import snapshot_name, snapshot_of
+from rljob.reading.job_pods import (
+    CONTAINERS,
+    DRIVER,
+    HEAD,
+    KEPT,
+    RAY_LOGS,
+    is_of_cluster,
+    is_running,
+    newest_first,
+    selector,
+)
+from rljob.reading.records import Record, kept
 from rljob.render import labels
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.names import JobIdentity
@@ -58,7 +66,7 @@ echo "$from" && exec tail -c +$((from + 1)) $4 "$1"
 
 @dataclass(frozen=True)
 class LogQuery:
-    """What of which log to read."""
+    """Which log to read, and which part of it."""
 
     role: LogRole = LogRole.DRIVER
     attempt: int | None = None
@@ -112,7 +120,7 @@ class Runs:
         """Return the metrics of every step, in order."""
         identity, spec = _identity(job), await self._frozen_spec(job)
         head = _newest(await self._pods(selector(identity, HEAD), job), identity)
-        words = fetch.record_folders(identity, spec)
+        words = kept_records.record_folders(identity, spec)
         if head is not None:
             text = await self._collect(Place(job.namespace, head, CONTAINERS[HEAD]), words)
         elif spec.observability.log_path is None:
@@ -122,8 +130,8 @@ class Runs:
             )
         else:
             async with self._reader(job, spec) as name:
-                text = await self._collect(Place(job.namespace, name, fetch.READER), words)
-        records: Iterable[Record] = fetch.parse_listing(text)
+                text = await self._collect(Place(job.namespace, name, kept_records.READER), words)
+        records: Iterable[Record] = kept_records.parse_listing(text)
         return [
             {"attempt": record.attempt, "step": record.step, "time": record.time, **record.metrics}
             for record in (records if repeated else kept(records))
@@ -179,7 +187,7 @@ class Runs:
             )
         path = KEPT_LOG.format(folder=spec.observability.log_path, cluster=attempt.cluster_name, number=attempt.number)
         async with self._reader(job, spec) as name:
-            place = Place(job.namespace, name, fetch.READER)
+            place = Place(job.namespace, name, kept_records.READER)
             async with aclosing(self._read(place, Tail(path, query.tail, follow=False))) as chunks:
                 async for chunk in chunks:
                     yield chunk
@@ -198,7 +206,7 @@ class Runs:
         options = {"container": CONTAINERS[query.role.value], "follow": str(query.follow).lower()}
         options |= {"tailLines": str(query.tail)} if query.tail is not None else {}
         path = POD.path(job.namespace, name, "log")
-        request = Request("GET", path, f"log of pod {job.namespace}/{name}", tuple(options.items()))
+        request = ApiRequest("GET", path, f"log of pod {job.namespace}/{name}", tuple(options.items()))
 
         async def is_over() -> bool:
             return await self._is_over(job, attempt, name)
@@ -234,7 +242,7 @@ class Runs:
         """Return the listing of all step records."""
         parts: list[bytes] = []
         size = 0
-        async with aclosing(self._execute(place, "sh", "-c", fetch.LIST_RECORDS, *words)) as chunks:
+        async with aclosing(self._execute(place, "sh", "-c", kept_records.LIST_RECORDS, *words)) as chunks:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > RECORDS_BYTES:
@@ -295,7 +303,7 @@ class Runs:
         identity = _identity(job)
         name = f"{identity.prefix}-report-{secrets.token_hex(3)}"
         with _as_not_available(job):
-            manifest = fetch.reader_pod(identity, spec, name)
+            manifest = kept_records.reader_pod(identity, spec, name)
         await objects.create(self._connection, POD, job.namespace, manifest)
         try:
             await self._await_ready(job.namespace, name)
@@ -305,17 +313,18 @@ class Runs:
             await asyncio.shield(objects.delete(self._connection, POD, job.namespace, name))
 
     async def _await_ready(self, namespace: str, name: str) -> None:
-        deadline = time.monotonic() + fetch.READY_SECONDS
+        deadline = time.monotonic() + kept_records.READY_SECONDS
         while True:
             pod = await objects.get(self._connection, POD, namespace, name)
             conditions = (pod.get("status") or {}).get("conditions") or ()
             if any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions):
                 return
             if time.monotonic() > deadline:
-                told = "; ".join(str(entry["message"]) for entry in conditions if entry.get("message"))
+                messages = "; ".join(str(entry["message"]) for entry in conditions if entry.get("message"))
+                waited = f"does not run after {kept_records.READY_SECONDS} s"
                 raise errors.NotAvailable(
-                    f"pod {namespace}/{name}, which reads the records, does not run after {fetch.READY_SECONDS} s: "
-                    f"{told or 'it waits for its volume or its image'}; check the state of the volume"
+                    f"pod {namespace}/{name}, which reads the records, {waited}: "
+                    f"{messages or 'it waits for its volume or its image'}; check the state of the volume"
                 )
             await asyncio.sleep(AGAIN_SECONDS)
 
@@ -344,8 +353,8 @@ def _attempt(job: Job, number: int | None) -> Attempt:
 
 @contextmanager
 def _as_not_available(job: Job) -> Iterator[None]:
-    """Raise NotAvailable in place of the exception of the command line."""
+    """Raise NotAvailable where what was read cannot be used."""
     try:
         yield
-    except UsageError as error:
+    except UnreadableError as error:
         raise errors.NotAvailable(f"rljob {job.namespace}/{job.name}: {error}") from error

@@ -19,7 +19,7 @@ from rljob.client.connection import Connection
 from rljob.client.job import EventType, Job, JobEvent, read_job
 from rljob.client.lines import lines
 from rljob.client.objects import Scope, Target
-from rljob.client.refusals import Expired, Request, refusal
+from rljob.client.refusals import ApiRequest, Expired, refusal
 from rljob.cluster.kinds import RLJOB
 
 Until = State | Collection[State] | Callable[[Job], bool]
@@ -76,13 +76,13 @@ class Watch:
         query = {"watch": "1", "resourceVersion": self._version, "allowWatchBookmarks": "true"}
         options = (*query.items(), ("timeoutSeconds", str(SERVER_SECONDS)), *self._scope.query)
         path = self._scope.kind.path(self._scope.namespace)
-        request = Request("GET", path, str(self._scope), options)
+        request = ApiRequest("GET", path, str(self._scope), options)
         async with self._connection.stream(request, SILENT_SECONDS) as answer:
             async for line in lines(answer.content.iter_any(), EVENT_BYTES):
                 for event in await self._read(request, line):
                     yield event
 
-    async def _read(self, request: Request, line: bytes) -> list[JobEvent]:
+    async def _read(self, request: ApiRequest, line: bytes) -> list[JobEvent]:
         try:
             event = json.loads(line)
             kind, found = event["type"], event["object"]

@@ -73,7 +73,7 @@ def reduced(manifest: Manifest, size: int, kind: str = "") -> Manifest:
     result = {**manifest, "metadata": kept}
     spec = manifest.get("spec")
     if manifest.get("kind", kind) in OWN_KINDS and spec is not None and (length := _bytes(spec)) > SPEC_BYTES_MAX:
-        result["spec"] = _told(spec, length)
+        result["spec"] = _shortened(spec, length)
     return result
 
 
@@ -88,7 +88,7 @@ def reduced_line(line: bytes) -> bytes:
     return json.dumps(event).encode()
 
 
-def _told(spec: object, length: int) -> dict[str, Any]:
+def _shortened(spec: object, length: int) -> dict[str, Any]:
     """Return what takes the place of a spec."""
     small: dict[str, Any] = {SPEC_TOO_LARGE: length}
     if isinstance(spec, Mapping):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 HEADER_BYTES = 8 * 1024
-"""Of status line and headers: Ray and our exporter send less than one kilobyte."""
+"""Most bytes of the status line and headers: Ray and our exporter send less than one kilobyte."""
 CHUNKS_MAX = 4096
 """Parts of a body in chunked encoding; each costs a few microseconds."""
 PIECE_BYTES = 64 * 1024
@@ -34,7 +34,7 @@ class ResponseError(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class HeadRequest:
     """What to ask."""
 
     method: str
@@ -109,7 +109,7 @@ class Response:
 class Connection:
     """A connection for one request: `async with Connection(request) as response`."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: HeadRequest) -> None:
         self._request = request
         self._writer: asyncio.StreamWriter | None = None
 

@@ -63,6 +63,7 @@ NODE = Kind("v1", "Node", "nodes", namespaced=False)
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
 POD_GROUP = Kind("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups")
+NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 RECIPES = {RecipeKind(kind.kind): kind for kind in (RL_RECIPE, CLUSTER_RL_RECIPE)}
@@ -70,7 +71,7 @@ RECIPES = {RecipeKind(kind.kind): kind for kind in (RL_RECIPE, CLUSTER_RL_RECIPE
 KINDS = {
     (kind.api_version, kind.kind): kind
     for kind in (
-        *(RLJOB, *RECIPES.values(), RAY_CLUSTER, WORKLOAD, POD_GROUP),
+        *(RLJOB, *RECIPES.values(), RAY_CLUSTER, WORKLOAD, POD_GROUP, NETWORK_POLICY),
         *(POD, NODE, CONFIG_MAP, SECRET, JOB, EVENT, LEASE),
     )
 }
@@ -152,7 +153,13 @@ UNREAD = {watch.kind: watch.unread for watch in WATCHED} | {
         ("metadata", "managedFields"),
         ("metadata", "annotations"),
         *(("status", name) for name in ("images", "conditions", "nodeInfo", "addresses", "volumesAttached")),
-    )
+    ),
+    # Any tenant may create events; these parts have no bound.
+    EVENT: (
+        *(("metadata", name) for name in ("managedFields", "annotations", "labels")),
+        ("regarding", "fieldPath"),
+        ("related",),
+    ),
 }
 
 

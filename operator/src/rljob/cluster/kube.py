@@ -46,6 +46,7 @@ LOG_LINE_BYTES = 16 * 1024
 """Maximum length of a line of a container's log: containerd's CRI splits longer ones."""
 
 _JSON = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _WRITES = frozenset({"create", "update", "patch", "delete"})
@@ -78,6 +79,7 @@ class _Call:
     query: tuple[tuple[str, str], ...] = ()
     body: Manifest | None = None
     content_type: str = _JSON
+    accept: str = _JSON
 
     @property
     def writes(self) -> bool:
@@ -110,6 +112,8 @@ class KubeCluster:
         label_selector: str = "",
         limit: int | None = None,
         field_selector: str = "",
+        *,
+        metadata_only: bool = False,
     ) -> Listing:
         """See `Cluster.list`."""
         selectors = [
@@ -117,11 +121,12 @@ class KubeCluster:
             for name, value in (("labelSelector", label_selector), ("fieldSelector", field_selector))
             if value
         ]
+        accept = _METADATA if metadata_only else _JSON
         try:
-            return await self._list(kind, namespace, selectors, limit)
+            return await self._list(kind, namespace, selectors, limit, accept)
         except _ExpiredError:
             # The continue token outlived etcd's history; only a list from the start is consistent.
-            return await self._list(kind, namespace, selectors, limit)
+            return await self._list(kind, namespace, selectors, limit, accept)
 
     async def spec_fields(self, kind: Kind) -> frozenset[str]:
         """See `Cluster.spec_fields`. Uses OpenAPI, which every account may read (ClusterRole system:discovery)."""
@@ -182,7 +187,7 @@ class KubeCluster:
         return await self._request(_Call("patch", kind, path, (("fieldManager", FIELD_MANAGER),), wanted, _MERGE))
 
     async def _list(
-        self, kind: Kind, namespace: str | None, selectors: Sequence[tuple[str, str]], limit: int | None
+        self, kind: Kind, namespace: str | None, selectors: Sequence[tuple[str, str]], limit: int | None, accept: str
     ) -> Listing:
         items: list[Manifest] = []
         token = ""
@@ -190,14 +195,15 @@ class KubeCluster:
             page = PAGE if limit is None else min(PAGE, limit - len(items))
             query = [("limit", str(page)), *selectors]
             query += [("continue", token)] if token else []
-            answer = await self._request(_Call("list", kind, kind.path(namespace), tuple(query)))
-            # Items of a list have neither apiVersion nor kind; adding them makes each item a normal manifest.
-            whole = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"])
+            answer = await self._request(_Call("list", kind, kind.path(namespace), tuple(query), accept=accept))
+            # Items of a list have neither apiVersion nor kind, or those of PartialObjectMetadata; with their own, each
+            # is a normal manifest. Of metadata, an empty list is null.
+            whole = ({**item, "apiVersion": kind.api_version, "kind": kind.kind} for item in answer["items"] or ())
             # Convert page by page, so that a thousand whole objects are never in memory at once.
             items += [without_fields(item, UNREAD.get(kind, ())) for item in whole]
             token = answer["metadata"].get("continue", "")
             if not token or (limit is not None and len(items) >= limit):
-                return Listing(tuple(items), answer["metadata"]["resourceVersion"])
+                return Listing(tuple(items), answer["metadata"]["resourceVersion"], is_cut=bool(token))
 
     async def _request(self, call: _Call) -> Manifest:
         return _decode(call, await self._ask(call))
@@ -237,7 +243,7 @@ class KubeCluster:
                 _METHODS[call.verb],
                 call.path,
                 query_params=list(call.query),
-                header_params={"Accept": _JSON, "Content-Type": call.content_type},
+                header_params={"Accept": call.accept, "Content-Type": call.content_type},
                 body=call.body,
                 auth_settings=["BearerToken"],
             )

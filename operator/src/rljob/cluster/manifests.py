@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 SHARED_STRINGS = 16384
 """Maximum number of strings that are shared. Every kind has several objects, so the common strings fit."""
+LONG_CHARACTERS = 256
+SHARED_LONG_STRINGS = 256
+"""The same for longer strings, of up to 16,384 characters, which stay in memory when their job is gone."""
 
 _GVK = "x-kubernetes-group-version-kind"
 
@@ -67,13 +70,20 @@ def _shared(text: str) -> str:
     return text
 
 
+@functools.lru_cache(maxsize=SHARED_LONG_STRINGS)
+def _shared_long(text: str) -> str:
+    return text
+
+
 def _interned(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {_shared(key): _interned(member) for key, member in value.items()}
     if isinstance(value, list):
         return [_interned(member) for member in value]
     # An enum's member equals its string, but must keep its type.
-    return _shared(value) if type(value) is str else value
+    if type(value) is not str:
+        return value
+    return _shared(value) if len(value) <= LONG_CHARACTERS else _shared_long(value)
 
 
 def same_json(left: object, right: object) -> bool:

@@ -115,6 +115,14 @@ PERMISSIONS = (
         policy=CHILDREN,
     ),
     Permission(
+        "networking.k8s.io",
+        "networkpolicies",
+        ("get", "create"),
+        "one for each generation of a Ray without token authentication, never updated",
+        writes_only=f"NetworkPolicies {_NAMED}, which select pods of their job only",
+        policy=CHILDREN,
+    ),
+    Permission(
         "",
         "pods",
         ("get", "list", "watch", "delete"),
@@ -132,7 +140,9 @@ PERMISSIONS = (
         ("get", "list", "create", "update"),
         "snapshot, frozen configuration; the user's code, read once and copied; LIST by label of the job, once for a "
         "job without status; update: the record of ended attempts, the only one that is not immutable; for a node that "
-        "a job holds, `mindx-dl-deviceinfo-<node>` in `faults.deviceInfoNamespace`",
+        "a job holds, `mindx-dl-deviceinfo-<node>` in `faults.deviceInfoNamespace` and "
+        "`mindx-dl-nodeinfo-<node>` in `faults.nodeInfoNamespace`; `statistic-fault-info` in "
+        "`faults.publicFaultsNamespace`",
         writes_only=f"create: ConfigMaps {_NAMED}, with labels and annotations of `rljob.dev` only; update: ConfigMaps "
         "that had the same RLJob as their controller before",
         policy=CHILDREN,

@@ -34,6 +34,8 @@ class Listing:
 
     items: tuple[Manifest, ...]
     resource_version: str
+    is_cut: bool = False
+    """Whether there are more objects than the limit allowed to read."""
 
 
 class Cluster(Protocol):
@@ -49,8 +51,14 @@ class Cluster(Protocol):
         label_selector: str = "",
         limit: int | None = None,
         field_selector: str = "",
+        *,
+        metadata_only: bool = False,
     ) -> Listing:
-        """Read a collection live, in pages, at most `limit` objects. Raise NotFound if the kind is not served."""
+        """Read a collection live, in pages, at most `limit` objects. Raise NotFound if the kind is not served.
+
+        Labels are no proof of whose an object is: what is found by one that any tenant may set has a limit, and is read
+        with `metadata_only` first if its content has no bound.
+        """
 
     async def spec_fields(self, kind: Kind) -> frozenset[str]:
         """Read the fields that the API server knows in a kind's spec, and those below: `networkTopology.mode`.

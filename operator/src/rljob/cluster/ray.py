@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from rljob.cluster import errors
-from rljob.cluster.head_http import Connection, Request, Response, ResponseError
+from rljob.cluster.head_http import Connection, HeadRequest, Response, ResponseError
 from rljob.cluster.port import Fence, unfenced
 from rljob.core.observed import RayJob, RayJobState
 from rljob.core.requirements import Head
@@ -46,7 +46,7 @@ LOG_TAIL_CHARACTERS = 4096
 LOG_BYTES = 4 * LOG_TAIL_CHARACTERS
 """Ray's `/logs` returns the whole driver log as one JSON string; only the end of the stream is kept."""
 LOG_BYTES_READ_MAX = 256 * 1024 * 1024
-"""Of a log, to reach its end; the end of a longer one is not shown."""
+"""Most bytes of a log that are read to reach its end; the end of a longer log is not shown."""
 MESSAGE_CHARACTERS = 1500
 SAID_CHARACTERS = 200
 """Of an answer that is no answer, in an error message."""
@@ -150,7 +150,7 @@ class RayClient:
         A rejected request has no effect, so it is safe to send it again.
         """
         token = self._key.token(head.job_uid, head.cluster_name)
-        request = Request(method, head.pod_ip, port, path, token, body)
+        request = HeadRequest(method, head.pod_ip, port, path, token, body)
         seconds = READ_SECONDS if seconds is None else seconds
         status, text = await self._send(call, request, seconds, read)
         if self._key.previous is not None and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -159,7 +159,7 @@ class RayClient:
         return status, text
 
     async def _send(
-        self, call: str, request: Request, seconds: float, read: Callable[[Response], Awaitable[bytes]] | None
+        self, call: str, request: HeadRequest, seconds: float, read: Callable[[Response], Awaitable[bytes]] | None
     ) -> tuple[int, bytes]:
         code = "none"
         try:
@@ -231,7 +231,7 @@ def _expect_ok(call: str, status: int, text: bytes) -> None:
 
 
 def _said(text: bytes) -> str:
-    """Return the end of an answer for a message. Secrets are hidden first: the cut may take away what names them."""
+    """Return the end of an answer for a message. Secrets are hidden first, since a cut may remove their keys."""
     return redact(text.decode(errors="replace"), SAID_CHARACTERS).strip()
 
 

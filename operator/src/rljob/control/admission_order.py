@@ -8,7 +8,7 @@ whose recipes change, is looked at again; no other change costs it its place.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,9 +40,14 @@ class Line:
         seen = self.memories.of(job).admission
         return Lane.TO_BEGIN if seen is not None and seen == self._facts(job) else Lane.NEW
 
-    def join(self, job: Manifest) -> None:
-        """Let a job wait for its turn, in its present form."""
-        self.memories.of(job).admission = self._facts(job)
+    def place_of(self, job: Manifest) -> Callable[[], None]:
+        """Return what lets a job wait for its turn in its present form, although it may be edited before the call."""
+        facts = self._facts(job)
+
+        def join() -> None:
+            self.memories.of(job).admission = facts
+
+        return join
 
     def _facts(self, job: Manifest) -> Hashable:
         """Return what a look at the job depends on."""

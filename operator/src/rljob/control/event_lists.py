@@ -26,7 +26,9 @@ LONGEST_REST_SECONDS = 600.0
 FORGET_SECONDS = 3600.0
 """What nobody asks for is forgotten after this time."""
 LIMIT = 500
-"""Enough to explain an end; those by reason are listed without a limit, since each object needs its own."""
+"""Enough to explain an end."""
+LIMIT_BY_REASON = 2000
+"""Each object needs its own: twice the thousand jobs that may wait. Any tenant may create more."""
 REFUSALS = ("InvalidRayClusterMetadata", "InvalidRayClusterSpec", "InvalidRayClusterStatus")
 """KubeRay's reasons for refusing a cluster: ray-operator/controllers/ray/utils/constant.go, v1.6.2."""
 DELETED_PODS = ("DeletedHeadPod", "DeletedWorkerPod")
@@ -93,13 +95,13 @@ class EventLists:
         """List by reason: a busy namespace has more warnings than the limit."""
         found: tuple[Manifest, ...] = ()
         for reason in reasons:
-            listed = await self._list(namespace, f"regarding.kind={kind},reason={reason}", limit=None)
+            listed = await self._list(namespace, f"regarding.kind={kind},reason={reason}", limit=LIMIT_BY_REASON)
             if isinstance(listed, Unseen):
                 return UNSEEN
             found += listed
         return found
 
-    async def _list(self, namespace: str, selector: str, *, limit: int | None = LIMIT) -> tuple[Manifest, ...] | Unseen:
+    async def _list(self, namespace: str, selector: str, *, limit: int = LIMIT) -> tuple[Manifest, ...] | Unseen:
         ask = partial(self.cluster.list, EVENT, namespace, limit=limit, field_selector=selector)
         listing = await seen("events", ask)
         return listing if isinstance(listing, Unseen) else listing.items

@@ -22,6 +22,7 @@ from rljob.cluster.token import TokenKey
 from rljob.control.head_writes import HeadWrites
 from rljob.control.job_memory import JobMemories
 from rljob.control.store import Store
+from rljob.control.try_request import labelled
 from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
 from rljob.core.plan import (
     CreateObject,
@@ -218,7 +219,7 @@ class Executor:
         self.hooks.after_write(f"create {kind.kind}")
 
     async def _post(self, job: Manifest, manifest: Manifest) -> Manifest:
-        """Create a child; a refusal that may pass is remembered until it has."""
+        """Create a child. A refusal that may be temporary is remembered until the child has been created."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         try:
             made = await self.cluster.create(manifest)
@@ -253,8 +254,8 @@ class Executor:
         if metadata.get("labels", {}).get(CLUSTER_GENERATION) == "1":
             # There is no earlier one, and a thousand new jobs would each make this request.
             return
-        found = await self.cluster.list(RAY_CLUSTER, metadata["namespace"], f"{JOB_UID}={uid}")
-        others = [o for o in found.items if controller_uid(o) == uid and o["metadata"]["name"] != metadata["name"]]
+        found = await labelled(self.cluster, RAY_CLUSTER, metadata["namespace"], f"{JOB_UID}={uid}")
+        others = [o for o in found if controller_uid(o) == uid and o["metadata"]["name"] != metadata["name"]]
         for other in others:
             self.store.learn(RAY_CLUSTER, other)
         if others:

@@ -76,7 +76,7 @@ class _Conversation:
     question: Question | None = None
     """None if the job needs no answer at present."""
     number: int = 0
-    """Of the request that asks it: the answer to an earlier one is not used."""
+    """Number of the request that asks it: the answer to an earlier request is not used."""
     answer: Answer | None = None
     answered: float = 0.0
     silences: int = 0
@@ -202,7 +202,7 @@ class HeadPoller:
 
 
 def pause_seconds(key: str, silences: int) -> float:
-    """Return how long a head is left alone after so many silences in a row; 0 after an answer."""
+    """Return how long a head is left alone after this many unanswered requests in a row; 0 after an answer."""
     if silences == 0:
         return 0.0
     base = min(PAUSE_FIRST_SECONDS * 2.0 ** min(silences - 1, 16), PAUSE_LAST_SECONDS)

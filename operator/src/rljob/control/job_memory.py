@@ -6,10 +6,12 @@ and a refused child is refused again. Nothing here may be the only place that kn
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from rljob.control.packed import PackedManifest, PackedValue, packed
 from rljob.core.derived import Derived, inputs_of
 from rljob.core.observed import UNSEEN, Manifest, Observed, RayJob, Refusal, Silence, Unseen
 from rljob.core.scheduling.node_faults import Held
@@ -17,9 +19,9 @@ from rljob_runtime.contract import Progress
 
 REFUSALS_KEPT = 16
 """More refusals of one job would add nothing."""
-CONFIG_MAP_CHARACTERS = 256 * 1024
-"""Characters of a ConfigMap's data up to which it is remembered. A copy of the user's code may have 1 MiB, and hundreds
-of jobs may wait for their queue; a larger one is asked for again."""
+CONFIG_MAP_BYTES = 256 * 1024
+"""Memory of a ConfigMap's data up to which it is remembered. A copy of the user's code may have 1 MiB, and hundreds of
+jobs may wait for their queue; a larger one is asked for again."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,6 @@ class Throttled:
 class JobMemory:
     """What is remembered of one job."""
 
-    snapshot: Manifest | None = None
-    """The snapshot that the job uses: an immutable object of its own."""
     holding: Holding | None = None
     pods_listed: datetime | None = None
     """When the pods that start were listed last, for a diagnosis."""
@@ -69,7 +69,8 @@ class JobMemory:
     _config_maps: dict[str, Manifest | Unseen] | None = None
     _refusals: tuple[Refusal, ...] = ()
     _refused_generation: int | None = None
-    _derived: Derived = field(default_factory=Derived)
+    _snapshot: Manifest | None = None
+    _derived: Derived | PackedValue[Derived] = field(default_factory=Derived)
     _derived_from: Hashable = None
 
     # The job's ConfigMaps, from the LIST of a new job until its cluster exists. They are immutable and their names are
@@ -81,7 +82,7 @@ class JobMemory:
         self._config_maps = {item["metadata"]["name"]: _if_small(item) for item in found}
 
     def add_config_map(self, manifest: Manifest) -> None:
-        """Remember one more; of a job that was never listed nothing is known."""
+        """Remember one more ConfigMap, unless the ConfigMaps of the job were never listed."""
         if self._config_maps is not None:
             self._config_maps[manifest["metadata"]["name"]] = _if_small(manifest)
 
@@ -126,14 +127,31 @@ class JobMemory:
             self._silence = Silence(since, mute if isinstance(ray_job, Unseen) else None)
         return self._silence
 
-    # Values that the core derives.
+    # What is read once and what the core derives.
+
+    @property
+    def snapshot(self) -> Manifest | None:
+        """The snapshot that the job uses: an immutable object of its own."""
+        return self._snapshot
+
+    @snapshot.setter
+    def snapshot(self, manifest: Manifest) -> None:
+        self._snapshot = packed(manifest, "data")
 
     def derived(self, observed: Observed) -> Derived:
         """Return what was derived from spec, snapshots and recipes: the same object as long as these are the same."""
         inputs = inputs_of(observed)
         if inputs != self._derived_from:
             self._derived, self._derived_from = Derived(), inputs
+        if isinstance(self._derived, PackedValue):
+            self._derived = self._derived.get()
         return self._derived
+
+    def rest(self, observed: Observed) -> None:
+        """Keep what was derived in little memory until the next round, if what it follows from is kept so."""
+        sources = (observed.job, self._snapshot, *observed.recipes.values())
+        if isinstance(self._derived, Derived) and any(isinstance(each, PackedManifest) for each in sources):
+            self._derived = PackedValue(self._derived)
 
 
 @dataclass
@@ -154,7 +172,7 @@ class JobMemories:
 
 def _if_small(config_map: Manifest) -> Manifest | Unseen:
     data = config_map.get("data") or {}
-    return config_map if sum(map(len, data.values())) <= CONFIG_MAP_CHARACTERS else UNSEEN
+    return config_map if sum(map(sys.getsizeof, data.values())) <= CONFIG_MAP_BYTES else UNSEEN
 
 
 def _facts_of(found: Manifest | None) -> Hashable:
@@ -162,8 +180,8 @@ def _facts_of(found: Manifest | None) -> Hashable:
     if found is None:
         return None
     metadata, status = found["metadata"], found.get("status") or {}
-    told = status.get("conditions") or ()
-    conditions = tuple(sorted((entry["type"], entry["status"], entry.get("reason", "")) for entry in told))
+    entries = status.get("conditions") or ()
+    conditions = tuple(sorted((entry["type"], entry["status"], entry.get("reason", "")) for entry in entries))
     state = found["spec"].get("active", True), status.get("phase"), bool(status.get("running"))
     return metadata["uid"], "deletionTimestamp" in metadata, state, conditions
 

@@ -6,13 +6,19 @@ anybody else may take the Lease. Both are measured on monotonic clocks, and anot
 
 If a machine is paused, its monotonic clock may stop too, and a process that resumes still takes itself for the leader.
 It notices by a status that it did not write (`doubt`), and then writes nothing until it has renewed the Lease.
+`kubernetes.aio.leaderelection` of the client library has neither that nor a fence for single writes, which is why this
+module exists.
+
+The Lease is renewed from a thread with an event loop of its own (`ThreadedLease`): the process remains the leader while
+a computation keeps its main loop busy, but no longer than the liveness probe would let it live.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from rljob.cluster.errors import AlreadyExists, Conflict, NotFound, OutsideError, Unavailable
 from rljob.cluster.kinds import LEASE
@@ -23,14 +29,20 @@ from rljob.telemetry.log import Log
 from rljob.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
 DURATION_SECONDS = 15
 RENEW_DEADLINE_SECONDS = 10.0
 RETRY_SECONDS = 2.0
 REQUEST_SECONDS = 5.0
 
+STUCK_SECONDS = 60.0
+"""Seconds after which the liveness probe of the chart restarts a process whose event loop does not turn."""
+TURN_SECONDS = 1.0
+"""How often the main loop shows that it turns."""
+
 log = Log(__name__)
+T = TypeVar("T")
 
 
 class LeaseLostError(Exception):
@@ -49,12 +61,14 @@ class LeaseHolder:
     identity: str
     _lease: Manifest | None = None
     _held_until: float = float("-inf")
-    """On our monotonic clock, and 5 s before anybody else may take it."""
+    """Time on our monotonic clock until which this process holds the Lease: 5 s before another one may take it."""
     _doubts: int = 0
     _doubts_settled: int = 0
     """How many doubts were followed by a renewal that began after them."""
     _seen: tuple[str, float] = field(default=("", 0.0))
     """The other holder's record, and when it last changed on our clock."""
+    _turned: float = float("-inf")
+    """When the loop that works under the Lease last turned, on our clock."""
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours."""
@@ -63,18 +77,28 @@ class LeaseHolder:
             await asyncio.sleep(RETRY_SECONDS)
             began = self.clock.monotonic()
         self._held_until = began + RENEW_DEADLINE_SECONDS
+        self.turned()
         self.metrics.leader.set(1)
         log.info("Lease acquired", lease=self.name, identity=self.identity)
 
     async def hold(self) -> NoReturn:
-        """Renew forever; raise LeaseLostError if that fails for too long or another process holds the Lease."""
+        """Renew forever; raise LeaseLostError if the Lease is lost, or if the process does not work under it.
+
+        It is lost if renewing fails for too long or another process holds it.
+        """
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             began, doubts = self.clock.monotonic(), self._doubts
             if began >= self._held_until:
                 self._lose(f"not renewed for {RENEW_DEADLINE_SECONDS:g} s")
+            if began - self._turned > STUCK_SECONDS:
+                self._lose(f"not renewed any more, because the event loop did not turn for {STUCK_SECONDS:g} s")
             if await self._try(self._renew, min(REQUEST_SECONDS, self._held_until - began)):
                 self._held_until, self._doubts_settled = began + RENEW_DEADLINE_SECONDS, doubts
+
+    def turned(self) -> None:
+        """Note that the loop that works under the Lease turns."""
+        self._turned = self.clock.monotonic()
 
     def expect_held(self) -> None:
         """Refuse a write if another process may hold the Lease by now.
@@ -173,3 +197,59 @@ class LeaseHolder:
     def _lose(self, why: str) -> NoReturn:
         self.metrics.leader.set(0)
         raise LeaseLostError(f"Lease {self.namespace}/{self.name}: {why}")
+
+
+class OwnThread:
+    """An event loop on a thread of its own, within the context."""
+
+    async def __aenter__(self) -> Self:
+        """Start the thread."""
+        self._loop, self._stop = asyncio.new_event_loop(), asyncio.Event()
+        # A daemon thread, so that a request that does not end cannot keep alive a process that has lost its Lease.
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the thread."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join, REQUEST_SECONDS)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._stop.wait())
+
+    async def run(self, step: Coroutine[Any, Any, T]) -> T:
+        """Run a step on the thread; a cancellation reaches it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step, self._loop))
+
+
+@dataclass(frozen=True)
+class ThreadedLease:
+    """A Lease that is acquired, renewed and released on a thread of its own, where also its requests are made."""
+
+    holder: LeaseHolder
+    thread: OwnThread
+
+    async def acquire(self) -> None:
+        """See `LeaseHolder.acquire`."""
+        await self.thread.run(self.holder.acquire())
+
+    async def hold(self) -> NoReturn:
+        """See `LeaseHolder.hold`; the loop of the caller is the one that works under the Lease."""
+        self.holder.turned()
+        renewing = asyncio.create_task(self.thread.run(self.holder.hold()))
+        try:
+            while not renewing.done():
+                await asyncio.wait((renewing,), timeout=TURN_SECONDS)
+                self.holder.turned()
+        finally:
+            renewing.cancel()
+            # What is cancelled must not renew after `release`.
+            await asyncio.wait((renewing,))
+        await renewing
+        raise AssertionError("a Lease is held until it is lost")
+
+    async def release(self) -> None:
+        """See `LeaseHolder.release`."""
+        await self.thread.run(self.holder.release())

@@ -56,6 +56,7 @@ class Observer:
     memories: JobMemories
     heads: HeadPoller
     partial_seconds: float = PARTIAL_SECONDS
+    closed_namespaces: frozenset[str] = frozenset()
 
     async def observe(self, key: Key, now: datetime) -> Observed | Pending | None:
         """Return everything that can be seen of a job; None if it is gone, PENDING if its head is still to answer."""
@@ -157,6 +158,7 @@ class Observer:
             siblings=self.store.siblings(job) if siblings else {},
             kuberay=self.store.kuberay,
             unreadable=dict(unreadable_kinds(self.store)),
+            namespace_is_closed=job["metadata"]["namespace"] in self.closed_namespaces,
         )
 
     def _expect_visible(self, job: Manifest, required: Requirements) -> None:

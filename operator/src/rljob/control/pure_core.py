@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.api.status import RLJobStatus
 from rljob.core.derived import Derived
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Observed, RayJob, Unseen
 from rljob.core.plan import Plan
 from rljob.core.reconcile import begins, reconcile, required
@@ -22,11 +22,11 @@ from rljob_runtime.contract import Progress
 class Core:
     """What decides: launcher, accelerator table, and functions that are the real ones unless a test replaces them."""
 
-    launcher: Launcher
+    launcher: LauncherOf
     accelerators: AcceleratorTable
 
     required: Callable[[Watched], Requirements] = required
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
-    reconcile: Callable[[Observed, datetime, Launcher, AcceleratorTable, Derived], Plan] = reconcile
-    begins: Callable[[Observed, datetime, Launcher, AcceleratorTable, Derived], bool] = begins
+    reconcile: Callable[[Observed, datetime, LauncherOf, AcceleratorTable, Derived], Plan] = reconcile
+    begins: Callable[[Observed, datetime, LauncherOf, AcceleratorTable, Derived], Generator[None, None, bool]] = begins
     needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None, RLJobStatus | None], bool] = needs_evidence

@@ -58,7 +58,8 @@ class Lane(enum.StrEnum):
 
 
 TURNS = {Lane.NEW: 4, Lane.TO_BEGIN: 16}
-"""While others wait, one turn of so many belongs to the lane, or to one with fewer turns: nothing waits forever."""
+"""While other lanes wait, one turn in this many goes to the lane, or to a lane with fewer turns, so that no key waits
+forever."""
 TURNS_BEHIND_NEW = 64
 """The same for jobs that are to begin, while others wait to be looked at: a thousand looks take seconds at most."""
 

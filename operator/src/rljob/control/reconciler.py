@@ -32,13 +32,14 @@ from rljob.control.pure_core import Core
 from rljob.control.queue import KeyQueue, Lane
 from rljob.control.requests import Requests
 from rljob.control.store import Key, Store
+from rljob.control.turns import Turns
 from rljob.core.context import Context
 from rljob.core.manifest_facts import is_finished, is_ours
 from rljob.core.observed import PARTIAL_SECONDS
 from rljob.core.plan import EventNote, EventType
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.discovery import device_resources
-from rljob.core.scheduling.node_faults import DEVICE_INFO_NAMESPACE
+from rljob.core.scheduling.node_faults import DEVICE_INFO_NAMESPACE, NODE_INFO_NAMESPACE, PUBLIC_FAULTS_NAMESPACE
 from rljob.core.scheduling.port_blocks import PortPool
 from rljob.render.labels import KUEUE_QUEUE, VOLCANO_QUEUE
 from rljob.telemetry.events import EventRecorder
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
 
 ROUNDS_IN_A_ROW = 20
 """Twice what the core promises; a job that still writes is put on backoff instead of overloading the API server."""
-
-LOOKS_IN_A_ROW = 8
-"""Looks before the event loop runs other work: each takes milliseconds, and yielding after each would delay them."""
 
 log = Log(__name__)
 
@@ -92,11 +90,10 @@ class Reconciler:
     metrics: Metrics
     ledger: Ledger
     line: Line
+    turns: Turns
     _streaks: dict[Key, int] = field(default_factory=dict)
     """Rounds in a row that did not settle."""
     _resting_until: dict[Key, float] = field(default_factory=dict)
-    _looks: int = 0
-    """Looks at new jobs."""
 
     @classmethod
     def build(  # noqa: PLR0913 - everything that is wired, by name
@@ -112,7 +109,10 @@ class Reconciler:
         hooks: Hooks | None = None,
         port_pool: PortPool | None = None,
         device_info_namespace: str = DEVICE_INFO_NAMESPACE,
+        node_info_namespace: str = NODE_INFO_NAMESPACE,
+        public_faults_namespace: str = PUBLIC_FAULTS_NAMESPACE,
         partial_seconds: float = PARTIAL_SECONDS,
+        closed_namespaces: frozenset[str] = frozenset(),
         workers: int = 16,
     ) -> Reconciler:
         """Create all parts around a cluster and its heads."""
@@ -136,13 +136,33 @@ class Reconciler:
             PodLists.bounded(clock.monotonic),
             EventLists(cluster, clock.monotonic),
             NodeCache(cluster, clock.monotonic, core.accelerators),
-            NodeLooks(cluster, clock.monotonic, device_info_namespace, device_resources(core.accelerators)),
+            NodeLooks(
+                cluster,
+                clock.monotonic,
+                device_info_namespace,
+                node_info_namespace,
+                public_faults_namespace,
+                device_resources(core.accelerators),
+            ),
             PodGroups(cluster, store, clock.monotonic),
             port_pool or PortPool(),
         )
         heads = HeadPoller(lambda question: requests.head(question, clock.now), queue.add, clock.monotonic)
-        observer = Observer(store, core, requests, memories, heads, partial_seconds)
-        made = cls(cluster, observer, executor, store, queue, memories, core, clock, metrics, Ledger(metrics), line)
+        observer = Observer(store, core, requests, memories, heads, partial_seconds, closed_namespaces)
+        made = cls(
+            cluster,
+            observer,
+            executor,
+            store,
+            queue,
+            memories,
+            core,
+            clock,
+            metrics,
+            Ledger(metrics),
+            line,
+            Turns(clock.monotonic),
+        )
         metrics.before_exposition = made.account
         return made
 
@@ -168,8 +188,8 @@ class Reconciler:
                     case None:
                         served.add(watch.kind)
                     case NotFound():
-                        tell = log.info if watch.addition else log.warning
-                        tell("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
+                        write = log.info if watch.addition else log.warning
+                        write("Kind is not served; is its CRD installed?", kind=watch.kind.resource)
                     case Forbidden() if watch.optional:
                         forbidden.add(watch.kind)
                         log.warning("Kind may not be read; jobs that need it report it", kind=watch.kind.resource)
@@ -198,13 +218,11 @@ class Reconciler:
         if rest > 0:
             self.queue.add_after(key, rest)
             return Result.RESTING
-        if self._lines_up(key):
+        # Nothing else yields to the event loop: a thousand looks in a row would delay all answers and events.
+        await self.turns.give_way()
+        if await self._lines_up(key):
             self.metrics.reconciles.labels(Result.LINED_UP).inc()
             self.queue.add(key)
-            self._looks += 1
-            if self._looks % LOOKS_IN_A_ROW == 0:
-                # Nothing else yields to the event loop: a thousand looks in a row would delay all answers and events.
-                await asyncio.sleep(0)
             return Result.LINED_UP
         result, after = await self._round(key)
         self.metrics.reconciles.labels(result).inc()
@@ -227,17 +245,20 @@ class Reconciler:
             self.queue.add(key)
         return result
 
-    def _lines_up(self, key: Key) -> bool:
+    async def _lines_up(self, key: Key) -> bool:
         """Look at a new job; report whether it has to wait for its turn. Any other is answered at once."""
         job = self.store.job(key)
         if job is None or self.line.lane_of(key) is not Lane.NEW:
             return False
         observed = self.observer.glance(job)
         derived = self.memories.of(job).derived(observed)
-        if not self.core.begins(observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived):
-            return False
-        self.line.join(job)
-        return True
+        join = self.line.place_of(job)
+        parts = self.core.begins(observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived)
+        begins = await self.turns.take(parts)
+        self.memories.of(job).rest(observed)
+        if begins:
+            join()
+        return begins
 
     async def warn(self, key: Key, message: str) -> None:
         """Report to the owner of a job that its reconcile fails."""
@@ -284,9 +305,11 @@ class Reconciler:
             return Result.ASKED, None
         now = self.clock.now()
         launcher, accelerators = self.core.launcher, self.core.accelerators
-        derived = self.memories.of(observed.job).derived(observed)
+        memory = self.memories.of(observed.job)
+        derived = memory.derived(observed)
         plan = self.core.reconcile(observed, now, launcher, accelerators, derived)
         self._note(observed.job, Context.of(observed, now, launcher, accelerators, derived))
+        memory.rest(observed)
         try:
             wrote = await self.executor.execute(observed, plan)
         except StaleError as error:

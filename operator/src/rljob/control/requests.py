@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rljob.cluster.errors import HeadSilent, NotFound, OutsideError
 from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RLJOB, Kind
 from rljob.cluster.limiter import TokenBucket
-from rljob.cluster.manifests import controller_uid, interned
+from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
 from rljob.control.event_lists import EventLists
 from rljob.control.head_poller import Answer, Question
@@ -29,7 +29,7 @@ from rljob.control.pod_lists import PodLists
 from rljob.control.pure_core import Core
 from rljob.control.store import Key, Store
 from rljob.control.store_reads import controlled_by, intent_of
-from rljob.control.try_request import seen
+from rljob.control.try_request import labelled, seen
 from rljob.core.attempts.recovery import Recalled, recall
 from rljob.core.observed import UNSEEN, ExportSeen, JobsSeen, Manifest, PodGroupApi, RayJob, Unseen
 from rljob.core.requirements import podless_initializer, running_initializer, shows_ends
@@ -77,19 +77,29 @@ class Requests:
         """Find what an earlier life left of a job; its clusters go into the store, which may not know of them yet."""
         uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
         selector = f"{JOB_UID}={uid}"
-        maps = await seen("what the job left", lambda: self.cluster.list(CONFIG_MAP, namespace, selector))
-        if isinstance(maps, Unseen):
+        mine = await seen("what the job left", lambda: self._config_maps(uid, namespace, selector))
+        if isinstance(mine, Unseen):
             return UNSEEN
-        mine = controlled_by({uid}, maps.items)
         self.memories.of(job).list_config_maps(mine)
         found = recall(uid, mine)
         if found.last_generation > 0:
-            clusters = await seen("clusters", lambda: _or_none(self.cluster.list(RAY_CLUSTER, namespace, selector)))
+            ask = partial(labelled, self.cluster, RAY_CLUSTER, namespace, selector)
+            clusters = await seen("clusters", lambda: _or_none(ask()))
             if isinstance(clusters, Unseen):
                 return UNSEEN
-            for cluster in clusters.items if clusters else ():
+            for cluster in clusters or ():
                 self.store.learn(RAY_CLUSTER, cluster)
         return found
+
+    async def _config_maps(self, uid: str, namespace: str, selector: str) -> tuple[Manifest, ...]:
+        """Return a job's own ConfigMaps.
+
+        Anybody may put the label on theirs, of up to 1 MiB each, so only the content of the job's own is read.
+        """
+        listed = await labelled(self.cluster, CONFIG_MAP, namespace, selector, metadata_only=True)
+        names = [item["metadata"]["name"] for item in controlled_by({uid}, listed)]
+        read = [await _or_none(self.cluster.get(CONFIG_MAP, namespace, name)) for name in names]
+        return controlled_by({uid}, tuple(item for item in read if item is not None))
 
     async def snapshot(self, name: str | None, job: Manifest) -> Manifest | Unseen | None:
         """Read a snapshot once: an immutable object of this job's own never changes."""
@@ -97,9 +107,9 @@ class Requests:
         if memory.snapshot is not None and memory.snapshot["metadata"]["name"] == name:
             return memory.snapshot
         found = await self.own(name, job)
-        if not isinstance(found, dict):
+        if not isinstance(found, Mapping):
             return found
-        part = interned(snapshot_part(found))
+        part = snapshot_part(found)
         if found.get("immutable") and controller_uid(found) == job["metadata"]["uid"]:
             memory.snapshot = part
         return part
@@ -136,7 +146,7 @@ class Requests:
 
     async def _export(self, name: str | None, namespace: str) -> ExportSeen:
         found = await self.get(name, namespace, JOB)
-        if not isinstance(found, dict):
+        if not isinstance(found, Mapping):
             return ExportSeen(found)
         state = found.get("status") or {}
         if state.get("ready") and not state.get("conditions"):

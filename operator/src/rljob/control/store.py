@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.kinds import POD, RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
 from rljob.cluster.manifests import controller_uid, interned, without_fields
+from rljob.control.packed import packed
 from rljob.core.manifest_facts import is_finished, pod_has_ended, port_block
 from rljob.core.observed import KubeRayWork, Manifest, RecipeId
 from rljob.core.scheduling.port_blocks import Holder, recorded_block
@@ -38,6 +39,9 @@ TOMBSTONES = 10_000
 
 ENDED_PODS = 200
 """Pods remembered after their deletion; the jobs count their ends within seconds."""
+
+SPECS_OF_TENANTS = frozenset({RLJOB, *RECIPES.values()})
+"""Kinds whose specs have long texts."""
 
 _FOREVER = "forever"
 """The tombstone of a uid that a live read did not find."""
@@ -289,7 +293,8 @@ class Store:
         # It had only lost the labels of our selector, and has them again.
         self._gone.pop(uid, None)
         former = self._unindex(kind, uid)
-        self._objects[kind][uid] = interned(without_fields(manifest, UNREAD.get(kind, ())))
+        kept = without_fields(manifest, UNREAD.get(kind, ()))
+        self._objects[kind][uid] = packed(kept, "spec") if kind in SPECS_OF_TENANTS else interned(kept)
         if kind == RAY_CLUSTER:
             self.kuberay = self.kuberay.seen(manifest)
         if key is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -18,7 +19,7 @@ from rljob.core import times
 from rljob.core.attempts.classify import restart_of
 from rljob.core.attempts.sanitize import plausible
 from rljob.core.derived import Derived
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.manifest_facts import is_deleted
 from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
@@ -27,7 +28,7 @@ from rljob.core.scheduling.node_faults import NodeFault, node_faults_of
 from rljob.core.spec.mutability import change_violations
 from rljob.core.spec.recipes import reference_id
 from rljob.core.status import Writer, condition, document
-from rljob.core.validation.validate import Checked, check, validate
+from rljob.core.validation.validate import Checked, at_once, checking, validating
 from rljob.core.validation.violation import Violation
 from rljob.core.watched import Watched
 from rljob.render import configmap, labels
@@ -45,7 +46,7 @@ class Context(Watched):
     """What one round knows of one job: beyond what watches deliver, the answers to the requests."""
 
     observed: Observed
-    launcher: Launcher
+    launcher: LauncherOf
     accelerators: AcceleratorTable
     derived: Derived = field(compare=False, repr=False)
     """What earlier rounds derived from spec, snapshots and recipes alone; new once one of these has changed."""
@@ -55,7 +56,7 @@ class Context(Watched):
         cls,
         observed: Observed,
         now: datetime,
-        launcher: Launcher,
+        launcher: LauncherOf,
         accelerators: AcceleratorTable,
         derived: Derived | None = None,
     ) -> Self:
@@ -76,11 +77,15 @@ class Context(Watched):
     @cached_property
     def checked(self) -> Checked:
         """The spec that the next cluster generation would take."""
-        return self.derived.checked.get(self._check)
+        return at_once(self.checking())
 
-    def _check(self) -> Checked:
+    def checking(self) -> Generator[None, None, Checked]:
+        """Compute `checked` in parts."""
+        return self.derived.checked.computing(self._checking)
+
+    def _checking(self) -> Generator[None, None, Checked]:
         if self.reads_recipes_anew or self.below is None:
-            return validate(
+            return validating(
                 self.job.name,
                 self.raw_spec,
                 self.observed.recipes,
@@ -95,10 +100,10 @@ class Context(Watched):
         """The spec merged over the recipes of the running job: for fields that take effect at once."""
         if self.below is None or not self.reads_recipes_anew:
             return self.checked
-        return self._over_frozen(self.below)
+        return at_once(self._over_frozen(self.below))
 
-    def _over_frozen(self, frozen: configmap.Snapshot) -> Checked:
-        return check(
+    def _over_frozen(self, frozen: configmap.Snapshot) -> Generator[None, None, Checked]:
+        return checking(
             self.job.name, self.raw_spec, frozen.recipes, launcher=self.launcher, accelerators=self.accelerators
         )
 
@@ -150,11 +155,11 @@ class Context(Watched):
 
     @cached_property
     def below(self) -> configmap.Snapshot | None:
-        """Whose recipes the spec is merged over: the job's snapshot, or the one before until that is made."""
+        """The snapshot whose recipes the spec is merged over: the job's own, or the previous one until that exists."""
         return self.frozen or self._snapshot(self.observed.base_snapshot)
 
     def _snapshot(self, found: Manifest | Unseen | None) -> configmap.Snapshot | None:
-        if not isinstance(found, dict) or not self.made(found):
+        if not isinstance(found, Mapping) or not self.made(found):
             return None
         try:
             return configmap.read_snapshot(found, self.accelerators)
@@ -170,7 +175,7 @@ class Context(Watched):
     def frozen_cluster(self) -> Manifest | None:
         """The RayCluster to create; None if its ConfigMap does not exist, was not read or is not ours."""
         found = self.observed.config
-        if not isinstance(found, dict) or not self.made(found):
+        if not isinstance(found, Mapping) or not self.made(found):
             return None
         try:
             manifest = configmap.read_raycluster(found)
@@ -185,7 +190,7 @@ class Context(Watched):
     def frozen_pod_group(self) -> Manifest | None:
         """The PodGroup to create before the cluster; None without Volcano. It is trusted as little as the cluster."""
         found = self.observed.config
-        if self.frozen_cluster is None or not isinstance(found, dict):
+        if self.frozen_cluster is None or not isinstance(found, Mapping):
             return None
         try:
             manifest = configmap.read_pod_group(found)

@@ -6,7 +6,7 @@ Most rounds of a running job change its progress only. `control.job_memory` keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -28,6 +28,12 @@ class Once(Generic[T]):
         """Return the value."""
         if self._found is None:
             self._found = (compute(),)
+        return self._found[0]
+
+    def computing(self, compute: Callable[[], Generator[None, None, T]]) -> Generator[None, None, T]:
+        """Return the value, which is computed in parts."""
+        if self._found is None:
+            self._found = ((yield from compute()),)
         return self._found[0]
 
 

@@ -146,7 +146,7 @@ class KubeRayWork:
     """The `creationTimestamp` of the youngest cluster that has a status."""
 
     def seen(self, cluster: Manifest) -> KubeRayWork:
-        """Return it updated by what a cluster shows."""
+        """Return the record, updated with what a RayCluster shows."""
         state = cluster.get("status") or {}
         if not state:
             return self
@@ -240,5 +240,7 @@ class Observed:
     """Kinds of recipes that cannot be read, and why."""
     progress_write_seconds: float = PROGRESS_WRITE_SECONDS
     """Shortest interval between two status writes that only report a further step."""
+    namespace_is_closed: bool = False
+    """Whether policies of the chart close the ports of jobs in this namespace and judge its limits."""
     partial_seconds: float = PARTIAL_SECONDS
     """How long a cluster may hold some of its nodes while other jobs have the rest, without jitter."""

@@ -134,6 +134,8 @@ class Reason(enum.StrEnum):
     the evaluation; the message quotes the API server."""
     POD_GROUP_REFUSED = "PodGroupRefused"
     """As ConfigMapRefused, for Volcano's PodGroup."""
+    NETWORK_POLICY_REFUSED = "NetworkPolicyRefused"
+    """As ConfigMapRefused, for the NetworkPolicy of a Ray without token authentication."""
     RAY_CLUSTER_REFUSED = "RayClusterRefused"
     """As ConfigMapRefused, for the RayCluster."""
     RECONCILE_ERROR = "ReconcileError"

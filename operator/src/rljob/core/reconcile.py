@@ -7,11 +7,12 @@ each step relies on what the earlier ones let pass. The first step that has some
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from datetime import datetime
 
 from rljob.core.context import Context
 from rljob.core.derived import Derived
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
 from rljob.core.requirements import NOTHING, Requirements
@@ -44,7 +45,7 @@ from rljob.core.steps import (
     submitting,
     validating,
 )
-from rljob.core.transitions import evaluations, exports
+from rljob.core.transitions.checkpoint_consumers import CONSUMERS
 from rljob.core.watched import Watched
 from rljob.render.accelerator_table import AcceleratorTable
 
@@ -94,7 +95,7 @@ STEPS: tuple[Step, ...] = (
     freezing.freeze_spec,
     freezing.freeze_code,
     initializing.initialize,  # before any NPU is held
-    deleting.hold,  # stop.requireCheckpoint
+    deleting.hold,  # stop.requireCheckpoint, or a Ray without tokens
     host_ports.reserve_ports,
     host_ports.recover_ports,
     pod_groups.await_volcano,
@@ -134,7 +135,7 @@ def required(seen: Watched) -> Requirements:
 def reconcile(
     observed: Observed,
     now: datetime,
-    launcher: Launcher,
+    launcher: LauncherOf,
     accelerators: AcceleratorTable,
     derived: Derived | None = None,
 ) -> Plan:
@@ -145,17 +146,28 @@ def reconcile(
     context = Context.of(observed, now, launcher, accelerators, derived)
     for step in STEPS:
         if (plan := step(context)) is not None:
-            return evaluations.paced(context.status, exports.paced(context.status, plan))
+            for row in CONSUMERS:
+                plan = row.paced(context.status, plan)
+            return plan
     raise AssertionError("the last step always decides")
 
 
 def begins(
     observed: Observed,
     now: datetime,
-    launcher: Launcher,
+    launcher: LauncherOf,
     accelerators: AcceleratorTable,
     derived: Derived | None = None,
-) -> bool:
-    """Report whether a job without children would reach `intend`, by what can be seen of it without a request."""
+) -> Generator[None, None, bool]:
+    """Report whether a job without children would reach `intend`, by what can be seen of it without a request.
+
+    It is computed in parts, because nothing else lets the event loop do other work when many large jobs are created.
+    """
     context = Context.of(observed, now, launcher, accelerators, derived)
-    return all(step(context) is None for step in BEFORE_INTENT)
+    for step in BEFORE_INTENT:
+        if step is validating.validate_spec:
+            yield from context.checking()
+        yield
+        if step(context) is not None:
+            return False
+    return True

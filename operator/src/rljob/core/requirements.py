@@ -13,10 +13,9 @@ from typing import Any
 
 from rljob.api.status import RLJobStatus
 from rljob.core import status, times
-from rljob.core.manifest_facts import cluster_is_ready, is_suspended, pod_has_ended, port_block
+from rljob.core.manifest_facts import pod_has_ended, port_block
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.polling import POD_POLL_SECONDS_MIN, pods_every_seconds, quiet_seconds
-from rljob.core.reasons import Reason
 from rljob.core.watched import Watched
 from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
@@ -27,7 +26,7 @@ REPLACED_SECONDS = 30.0
 PODLESS_SECONDS = 10.0
 """A Job gets its first pod within seconds, or the controller of Jobs reports why not."""
 SILENT_SECONDS = 60.0
-"""If the last step was recorded so long ago, the job API is asked too: a killed driver leaves no report."""
+"""If the last step was recorded this long ago, the job API is asked too: a killed driver leaves no report."""
 
 NO_EVIDENCE = frozenset({ExitCode.DONE, ExitCode.BAD_CONFIG})
 """Ends that the launcher explains by itself."""
@@ -70,7 +69,7 @@ class Pods:
 
     selector: str
     every_seconds: float = 0.0
-    """Not if they were listed less than this ago for the same job."""
+    """No LIST is made if the last one for the same job was made less than this long ago."""
     urgent: bool = False
     """NPUs are held, or kept from their next use, until they were listed: no diagnosis has priority over this."""
 
@@ -138,7 +137,7 @@ class Requirements:
     ray_job_id: str | None = None
     """The submission to ask the job API for: at once without `progress`, else if `needs_ray_job` requires it."""
     evidence: Evidence | None = None
-    """What an attempt left that has just ended."""
+    """What an attempt that has just ended has left."""
     stops_here: bool = False
     """No request: the step, or one before it, decides whatever the answers are, so that no later step is reached."""
 
@@ -168,14 +167,12 @@ def snapshot(seen: Watched) -> Requirements:
 
 
 def starting_pods(seen: Watched) -> Requirements:
-    """Require the pods of a cluster that starts, once they are worth a request, and nodes to explain them."""
+    """Require the pods of a cluster that starts, once they are worth a request, and nodes to explain them.
+
+    For steps that apply only while the job `is_starting`.
+    """
     cluster = seen.cluster
-    if (
-        seen.intent.attempt > 0
-        or cluster is None
-        or cluster_is_ready(cluster, seen.head_pod)
-        or is_quiet(seen, cluster)
-    ):
+    if cluster is None or is_quiet(seen):
         return NOTHING
     # The last LIST explains why the start fails.
     every = 0.0 if seen.is_late else pods_every_seconds(cluster, seen.now)
@@ -185,11 +182,9 @@ def starting_pods(seen: Watched) -> Requirements:
     return Requirements(pods=Pods(cluster_pods(seen), every, urgent=seen.is_late), nodes=True)
 
 
-def is_quiet(seen: Watched, cluster: Manifest) -> bool:
-    """Report whether a cluster is so young, or waits in a queue, that its pods are not worth a request."""
-    if is_suspended(cluster) or quiet_seconds(cluster, seen.now) > 0:
-        return True
-    return status.is_waiting_for(seen.status, Reason.WAITING_FOR_QUEUE)
+def is_quiet(seen: Watched) -> bool:
+    """Report whether the intended cluster is so young, or waits in a queue, that its pods are not worth a request."""
+    return seen.is_held_back or (seen.cluster is not None and quiet_seconds(seen.cluster, seen.now) > 0)
 
 
 def cluster_pods(seen: Watched) -> str:
@@ -228,6 +223,9 @@ def head_of(seen: Watched, head_pod: Manifest) -> Head:
 
 def head_ports(head_pod: Manifest) -> dict[str, int]:
     """Return the ports of `Head` that differ from the defaults."""
+    # The exporter passes on the job API of a Ray that checks no token.
+    if labels.UNAUTHENTICATED_RAY in (head_pod["metadata"].get("labels") or {}):
+        return {"dashboard_port": Port.API.value}
     block = port_block(head_pod)
     return {} if block is None else {"dashboard_port": block.dashboard, "api_port": block.api}
 

@@ -1,15 +1,13 @@
-"""What the start of an attempt is doing, in words: written into the status and read again from there.
+"""What the start of an attempt is doing, in words.
 
-The status holds how long the stage had lasted at the time of the write: `loading the model: 3 of 16 ranks are done (45
-s at 2026-01-01T12:00:45Z)`. That stays true without a write per second, the operator sees when it wrote last, and the
-command line counts on from it. The pod reports a stage and two numbers; every word comes from here.
+The status holds a stage with its numbers and times (`status.start`), which the operator and the command line decide by,
+and a message for people: `loading the model: 3 of 16 ranks are done (45 s at 2026-01-01T12:00:45Z)`. The message stays
+true without a write per second. The pod reports a stage and two numbers; every word comes from here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.core import times
@@ -35,36 +33,25 @@ WORDS: Mapping[StartStage, tuple[str, str]] = {
     StartStage.FIRST_UPDATE: ("first update", ""),
 }
 """Per stage: the words, and what follows its two numbers."""
-WRITTEN = re.compile(r"(?P<words>.{1,200}) \((?P<seconds>\d{1,10}) s at (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\)")
 
 
-@dataclass(frozen=True)
-class Written:
-    """A message in the status."""
-
-    words: str
-    seconds: int
-    """How long the stage had lasted when the message was written."""
-    time: datetime
-    """When it was written."""
-
-    @property
-    def text(self) -> str:
-        """The message as it stands in the status."""
-        return f"{self.words} ({self.seconds} s at {times.to_text(self.time)})"
-
-    def now(self, now: datetime) -> str:
-        """Return the message for somebody who reads it now, if the stage still lasts."""
-        return f"{self.words} ({self.seconds + max(0, int((now - self.time).total_seconds()))} s)"
+def message(start: StartProgress, now: datetime) -> str:
+    """Return the message of the status about a plausible stage, with how long it has lasted and when that was."""
+    lasted = _whole_seconds(times.from_unix(start.begun), now)
+    return f"{words(start.stage, detail(start))} ({lasted} s at {times.to_text(now)})"
 
 
-def message(start: StartProgress | None, now: datetime) -> Written | None:
-    """Return the message about a plausible stage; None without one."""
-    if start is None:
-        return None
-    words, counted = WORDS[StartStage(start.stage)][0], detail(start)
-    words = f"{words}: {counted}" if counted else words
-    return Written(words, max(0, int(now.timestamp() - start.begun)), now)
+def live(text: str, since: datetime, now: datetime) -> str:
+    """Return the words about a stage for somebody who reads them now, if it still lasts."""
+    return f"{text} ({_whole_seconds(since, now)} s)"
+
+
+def words(stage: str, counted: str) -> str:
+    """Return the words about a stage of a run; empty for a stage that this version does not know."""
+    if stage not in list(StartStage):
+        return ""
+    named = WORDS[StartStage(stage)][0]
+    return f"{named}: {counted}" if counted else named
 
 
 def detail(start: StartProgress) -> str:
@@ -73,13 +60,5 @@ def detail(start: StartProgress) -> str:
     return "" if start.total is None else f"{start.done} of {start.total} {counted}".rstrip()
 
 
-def read(text: str) -> Written | None:
-    """Return a message that stands in a status; None for any other text."""
-    found = WRITTEN.fullmatch(text)
-    if found is None:
-        return None
-    try:
-        written = times.from_text(found["time"])
-    except ValueError:
-        return None
-    return Written(found["words"], int(found["seconds"]), written)
+def _whole_seconds(since: datetime, now: datetime) -> int:
+    return max(0, int((now - since).total_seconds()))

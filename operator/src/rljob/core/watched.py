@@ -10,8 +10,9 @@ from typing import Any
 
 from rljob.api.status import Attempt, ConditionType, Intent, Resolved, RLJobStatus
 from rljob.core import status, times
-from rljob.core.manifest_facts import asks_to_stop, identity, intended_cluster
+from rljob.core.manifest_facts import asks_to_stop, cluster_is_ready, identity, intended_cluster, is_suspended
 from rljob.core.observed import Manifest
+from rljob.core.reasons import Reason
 from rljob.render import labels
 from rljob.render.names import JobIdentity
 
@@ -77,6 +78,11 @@ class Watched:
         return self.status.intent is not None and not self.status.intent.ended
 
     @property
+    def between_generations(self) -> bool:
+        """Whether the job began and no cluster generation is under way."""
+        return self.began and not self.active
+
+    @property
     def finished(self) -> bool:
         """Whether the condition Finished is True."""
         return status.is_true(self.status, ConditionType.FINISHED)
@@ -99,6 +105,18 @@ class Watched:
     def cluster(self) -> Manifest | None:
         """The RayCluster of the intended generation."""
         return intended_cluster(self.status, self.clusters)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the intended cluster exists and is not ready for its first or next attempt."""
+        cluster = self.cluster
+        return self.intent.attempt == 0 and cluster is not None and not cluster_is_ready(cluster, self.head_pod)
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a queue holds the intended cluster back: it is suspended, or its admission is not recorded yet."""
+        suspended = self.cluster is not None and is_suspended(self.cluster)
+        return suspended or status.is_waiting_for(self.status, Reason.WAITING_FOR_QUEUE)
 
     @property
     def is_late(self) -> bool:

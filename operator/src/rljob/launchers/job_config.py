@@ -16,9 +16,6 @@ from rljob_runtime.contract import (
     StopRule,
 )
 
-ENTRYPOINT = "python -m rljob_runtime launch"
-"""What Ray runs on the head for every attempt, whatever trains."""
-
 
 def common_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path: str | None = None) -> JobConfig:
     """Return job.json of a cluster generation without the settings of what trains.

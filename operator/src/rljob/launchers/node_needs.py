@@ -8,7 +8,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import SET, Answer, Question
 from rljob.render.accelerators import facts_of
 from rljob.render.hardware import sized
-from rljob_runtime.contract import NodeNeeds
+from rljob_runtime.contract import MinimumVersion, NodeNeeds
 
 CHIPS = {"910b": ("910B",), "a3": ("Ascend910",)}
 """Image suffix of a class -> names of its devices in npu-smi (MindCluster, ascend-device-plugin; 24.1 to 26.0)."""
@@ -32,6 +32,7 @@ def node_needs(spec: RLJobSpec) -> NodeNeeds:
         whole_node=facts.is_npu and group.devices_per_node == facts.devices_per_node,
         shared_memory_bytes=_whole(template.shared_memory),
         chips=CHIPS.get(facts.image_suffix or "", ()),
+        versions=tuple(MinimumVersion(part, text) for part, text in facts.minimum if text is not None),
     )
 
 

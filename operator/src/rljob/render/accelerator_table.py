@@ -191,7 +191,7 @@ def _row_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
 
 
 def _label_problems(place: str, row: AcceleratorFacts) -> Iterator[Problem]:
-    """Check names and values as the API server does, which otherwise would only tell KubeRay."""
+    """Check names and values as the API server does, which otherwise would report them only to KubeRay."""
     names = [("labels", name) for name in row.labels]
     names += [("annotations", name) for name in row.annotations]
     names += [("headAnnotations", name) for name in row.head_annotations]

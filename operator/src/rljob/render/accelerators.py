@@ -18,7 +18,6 @@ MC_VOLCANO = "MC, component/ascend-for-volcano"
 MC_LABELS = f"{MC_PLUGIN}: label servertype, chip family and AI cores, the only label that distinguishes A2 from A3"
 RESOURCE = f"{MC_PLUGIN}: one device per die, the same name for A2 and A3"
 CCE = "Huawei Cloud CCE, AI Suite (Ascend NPU); vllm-ascend's deployment pages use the name"
-MATRIX = "vllm-ascend's compatibility table: 0.23.0 requires CANN 9.1.0; CANN 9.1.0 requires driver 25.5 or newer"
 MEMORY = "vllm-ascend and verl, hardware pages: 64 GB per device"
 OURS = "ours"
 
@@ -43,7 +42,6 @@ ATLAS: dict[str, Any] = {
     "headAnnotations": {"huawei.com/skip-ascend-plugin": "enabled"},
     "runtimeClassName": "ascend",
     "hostPaths": HOST_PATHS,
-    "minimum": {"driver": "25.5.0", "cann": "9.1.0"},
     "hbmGiBPerDie": 64,
 }
 ATLAS_SOURCES = {
@@ -51,9 +49,9 @@ ATLAS_SOURCES = {
     "labels": f"{MC_VOLCANO}: ascend-910b for A2 and A3; ours: off, because only this operator restarts pods",
     "headAnnotations": f"{MC_VOLCANO}: without it, a task without NPU is rejected",
     "nodeLabels": MC_LABELS,
-    "runtimeClassName": "MC, Ascend Docker Runtime: name of its RuntimeClass in the installation guide",
+    "runtimeClassName": "ours, after the handler that MC, component/ascend-docker-runtime/install/process/"
+    "containerd_process.go:208-213, adds and makes containerd's default; it creates no RuntimeClass",
     "hostPaths": "MC, Ascend Docker Runtime: base.list, and what it leaves out; k8s examples of vllm-ascend",
-    "minimum": MATRIX,
     "hbmGiBPerDie": MEMORY,
 }
 A2 = {
@@ -93,6 +91,8 @@ A3_SOURCES = {
     "pod": f"{OURS}: hosts with 320 cores and 1.5 TiB, the smallest known ones (vllm-ascend, CPU binding)",
 }
 SUPER_POD = "huawei.com/topotree.superpodid"
+"""Set by the device plug-in from MindCluster v26.0.0 on; v7.3.2 has no such label (22bb3d98,
+component/ascend-device-plugin/pkg/server/manager.go:363-370)."""
 CCE_NODE: dict[str, Any] = {
     "resource": "huawei.com/ascend-1980",
     "nodeLabels": {"accelerator/huawei-npu": []},
@@ -127,7 +127,7 @@ SOURCES: dict[str, dict[str, str]] = {
     "atlas-a3": A3_SOURCES,
     "atlas-a3-superpod": A3_SOURCES
     | {
-        "nodeLabels": f"{MC_LABELS}; {SUPER_POD} is set if the driver reports a super-pod",
+        "nodeLabels": f"{MC_LABELS}; {SUPER_POD} is set from 26.0 on if the driver reports a super-pod",
         "superPodLabel": f"{MC_PLUGIN}: the ID that the driver reports, equal on all nodes of a super-pod",
     },
     "cce-a2": A2_SOURCES | CCE_SOURCES,

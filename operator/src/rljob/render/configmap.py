@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rljob.api.launcher import READS, LauncherType
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
-from rljob.api.v1alpha1 import SHARED, VERL_ONLY, RecipeKind, RLJobSpec
+from rljob.api.v1alpha1 import RecipeKind, RLJobSpec
 from rljob.render import labels
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.metadata import canonical_json, child_metadata, digest
@@ -37,25 +38,19 @@ REMOVED = (("cleanup", "workersAfterSeconds"),)
 
 
 def spec_document(spec: RLJobSpec) -> dict[str, Any]:
-    """Return the merged spec as JSON, including every default.
+    """Return the merged spec as JSON, with the defaults of every field that the job's launcher reads.
 
-    `launcher` is left out where verl trains, so that snapshots and hashes from before that field remain valid.
+    `launcher` is left out where verl trains, so that snapshots and hashes from before that field remain valid, and
+    `trainer` where the job states no number of steps.
     """
     document: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if spec.command is None:
+    if spec.launcher.type is LauncherType.VERL:
         del document["launcher"]
-    else:
-        # Stand-ins and defaults of fields that a Command job does not have.
-        document = {name: _shared(name, value) for name, value in document.items() if name not in VERL_ONLY}
-        if spec.total_steps is None:
-            del document["trainer"]
+    # Stand-ins and defaults of fields that the job does not have.
+    document = READS[spec.launcher.type].part_of(document)
+    if spec.total_steps is None:
+        del document["trainer"]
     return document
-
-
-def _shared(name: str, section: Any) -> Any:  # noqa: ANN401 - JSON
-    if name not in SHARED:
-        return section
-    return {member: value for member, value in section.items() if member in SHARED[name]}
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,11 @@ NPU = (Platform.NPU,)
 
 Value = str | dict[str, Any] | None
 
+NO_AUTOLOAD = {"name": "TORCH_DEVICE_BACKEND_AUTOLOAD", "value": "0"}
+"""torch imports torch_npu by itself (torch 2.10.0, torch/__init__.py, _import_device_backends), which fails without the
+driver's libascend_hal.so (vllm-ascend, issue 1440). What needs torch_npu imports it by name, as verl does
+(verl 0.9.1, plugin/platform/platform_npu.py:34)."""
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -62,6 +67,11 @@ def operator_env(spec: RLJobSpec, template: PodTemplate) -> list[dict[str, Any]]
     ours = {row.name: row.value(spec) for row in VARIABLES if facts.platform in row.platforms}
     values: dict[str, Value] = {**ours, **facts.env}
     return [_entry(name, value) for name, value in values.items() if value is not None and name not in taken]
+
+
+def without_device(spec: RLJobSpec) -> list[dict[str, Any]]:
+    """Return the variables of a container that holds no device and has no driver."""
+    return [NO_AUTOLOAD] if facts_of(spec).is_npu else []
 
 
 def operator_value(spec: RLJobSpec, name: str) -> Value:
@@ -89,20 +99,20 @@ def _address(spec: RLJobSpec) -> Value:
 
 
 def _task_queue(spec: RLJobSpec) -> str | None:
-    if spec.command is not None:
+    if not spec.reads("rollout"):
         return None
     # 2 overlaps more, but cannot be captured in a graph.
     return "2" if spec.rollout.eager else "1"
 
 
 def _megatron(spec: RLJobSpec) -> str | None:
-    # A command sets what its own backend needs.
-    return None if spec.command is not None or spec.trainer.backend is TrainerBackend.FSDP2 else "1"
+    # What trains otherwise sets what its own backend needs.
+    return None if not spec.reads("trainer.backend") or spec.trainer.backend is TrainerBackend.FSDP2 else "1"
 
 
 def _all_devices_visible(spec: RLJobSpec) -> str | None:
     # verl selects the device of each worker itself; any other program relies on Ray, which shows a worker only its own.
-    return None if spec.command is not None else "1"
+    return "1" if spec.reads("verl") else None
 
 
 VARIABLES = (

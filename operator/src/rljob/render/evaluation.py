@@ -29,6 +29,9 @@ OF_TRAINING = (
     *("optimizations", "restart"),
 )
 
+OF_TRAINER = ("evaluate", "async")
+"""How the names of such fields of the trainer begin."""
+
 
 def build_evaluation(
     job: JobIdentity, spec: RLJobSpec, evaluation: Evaluation, name: str, step: int, memory_bytes: int | None
@@ -53,7 +56,7 @@ def evaluation_document(
     memory = evaluation.memory or (
         None if memory_bytes is None else f"{math.ceil(memory_bytes / resources.MEBIBYTE)}Mi"
     )
-    trainer = {name: value for name, value in document["trainer"].items() if not name.startswith("evaluate")}
+    trainer = {name: value for name, value in document["trainer"].items() if not name.startswith(OF_TRAINER)}
     group = document["workerGroups"][0]
     group |= {"nodes": evaluation.nodes} if evaluation.nodes else {}
     group |= {"devicesPerNode": evaluation.devices_per_node} if evaluation.devices_per_node else {}

@@ -12,9 +12,10 @@ from rljob.api.export import Export, ExportTarget, Hub
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import injection, labels, pods, resources
 from rljob.render.batch_job import BatchJob, build_batch_job
+from rljob.render.env import without_device
 from rljob.render.names import JobIdentity
 from rljob.render.security import PodSecurity
-from rljob_runtime.contract import IMAGE_SHELL_FILE, ExitCode, ExportPlace, ExportRequest, PodVariable
+from rljob_runtime.contract import ExitCode, ExportPlace, ExportRequest, PodVariable
 
 CONTAINER = "export"
 CLAIM_VOLUME = "rljob-export"
@@ -23,7 +24,6 @@ TOKEN_KEY = "token"  # noqa: S105 - the name of a key
 KEPT_SECONDS = 24 * 3600
 """How long an ended Job and its log stay."""
 
-_IMAGE_SHELL = f"if [ -f {IMAGE_SHELL_FILE} ]; then . {IMAGE_SHELL_FILE}; fi\n"
 _RUN = 'exec "$@"\n'
 _PROGRAM = ["python", "-m", "rljob_runtime", "export"]
 
@@ -38,13 +38,13 @@ def build_export(
     security = PodSecurity.of(spec, template)
     memory = export.memory or (None if memory_bytes is None else f"{math.ceil(memory_bytes / resources.MEBIBYTE)}Mi")
     request = _request(job, spec, export.to, step).to_json().decode()
-    script = _IMAGE_SHELL + (injection.SHELL_TEXT if spec.runtime.injected_image else "") + _RUN
+    script = injection.IMAGE_ENVIRONMENT + (injection.SHELL_TEXT if spec.runtime.injected_image else "") + _RUN
     container = {
         "name": CONTAINER,
         "image": spec.runtime.image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
         "command": ["bash", "-c", script, CONTAINER, *_PROGRAM, request],
-        "env": pods.environment(_token(export.to), pods.user_env(template.env)),
+        "env": pods.environment(_token(export.to), pods.user_env(template.env), without_device(spec)),
         **_server_variables(export.to),
         "resources": pods.resources(export.cpu, memory),
         "volumeMounts": [*pods.user_mounts(template), *injection.mounts(spec), *_claim_mounts(export.to)],

@@ -12,6 +12,7 @@ from rljob.api.sources import Initializer, InitializerType
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import code, injection, labels, pods, resources
 from rljob.render.batch_job import BatchJob, build_batch_job
+from rljob.render.env import without_device
 from rljob.render.initializer_request import arguments, source_volumes, token_env
 from rljob.render.names import JobIdentity, initializer_name
 from rljob.render.security import PodSecurity
@@ -65,6 +66,7 @@ def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initialize
             pods.user_env(initializer.env),
             pods.user_env(template.env),
             pods.secret_env(spec),
+            without_device(spec),
         ),
         **pods.env_from(spec, template),
         "resources": pods.resources(initializer.cpu, initializer.memory),

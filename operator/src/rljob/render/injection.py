@@ -13,7 +13,7 @@ from typing import Any
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render.resources import COPY_RUNTIME, whole
 from rljob.render.security import PodSecurity
-from rljob_runtime.contract import INJECTED_FOLDER
+from rljob_runtime.contract import IMAGE_SHELL_FILE, INJECTED_FOLDER
 
 CONTAINER = "rljob-runtime"
 VOLUME = "rljob-runtime"
@@ -21,6 +21,11 @@ VOLUME_MAX = "256Mi"
 """Many times what is copied: 17 MB with verl."""
 COPY = ("python", "-m", "rljob_runtime", "copy-runtime")
 CODE = f"{INJECTED_FOLDER}/code"
+CANN_FILE = f"{CODE}/rljob_runtime/cann_environment.sh"
+IMAGE_ENVIRONMENT = f"""\
+if [ -f {IMAGE_SHELL_FILE} ]; then . {IMAGE_SHELL_FILE}; elif [ -f {CANN_FILE} ]; then . {CANN_FILE}; fi
+"""
+"""The environment that the image's own entry point would set: its file for shells, or else the runtime's for CANN."""
 SHELL_TEXT = f"""\
 case ":${{PYTHONPATH-}}:" in
     *:{CODE}:*) ;;
@@ -35,7 +40,7 @@ def init_containers(spec: RLJobSpec, security: PodSecurity) -> list[dict[str, An
     if image is None:
         return []
     context = security.own_program(read_only_root=True)
-    return [copy_container(image, spec.runtime.image_pull_policy, context, with_verl=not spec.command)]
+    return [copy_container(image, spec.runtime.image_pull_policy, context, with_verl=spec.reads("verl"))]
 
 
 def copy_container(image: str, pull_policy: str, security: dict[str, Any], *, with_verl: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ CLUSTER_GENERATION = "rljob.dev/cluster-generation"
 INITIALIZER = "rljob.dev/initializer"
 EXPORT = "rljob.dev/export"
 """Label of an export's Job and pods: the Job's name. Annotation that users set on an RLJob, or `rljob export` does: the
-step to export, `latest` or `best`; after a space anything that tells one request from the next."""
+step to export, `latest` or `best`; after a space anything that distinguishes one request from the next."""
 ACCELERATOR = "rljob.dev/accelerator"
 """Label of a RayCluster: its accelerator class, which determines the dies per card."""
 
@@ -48,6 +48,9 @@ RUNTIME_IMAGE = "rljob.dev/runtime-image"
 """Annotation of a RayCluster: the image whose runtime its pods get, with runtime.injection Auto."""
 RENDERER_VERSION = "5"
 """Increased whenever the same spec renders to a different RayCluster or job.json."""
+UNAUTHENTICATED_RAY = "rljob.dev/unauthenticated-ray"
+"""Label of the pods of a Ray without token authentication, which the chart's NetworkPolicy does not open to the pods of
+other jobs."""
 
 HOSTNAME = "kubernetes.io/hostname"
 """https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetesiohostname"""

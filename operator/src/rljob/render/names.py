@@ -12,7 +12,8 @@ from dataclasses import dataclass
 UID_CHARACTERS = 5
 LABEL_CHARACTERS = 63
 EVALUATED_CHARACTERS = 22
-"""Of the job's name in the name of an evaluation, which has 40 with a step of ten digits. See policy account.
+"""Characters of the job's name in the name of an evaluation, which has 40 characters with a step of ten digits. See
+policy account.
 """
 _LABEL_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

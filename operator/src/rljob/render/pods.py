@@ -10,7 +10,7 @@ from rljob.api.base import Model
 from rljob.api.pods import EnvVar, PodTemplate, Volume
 from rljob.api.sources import Service
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.render import code, injection
+from rljob.render import code, injection, packages
 from rljob.render.resources import SERVICE, complete
 from rljob.render.security import PodSecurity
 
@@ -102,16 +102,19 @@ def resources(cpu: str | None, memory: str | None, devices: dict[str, int] | Non
 
 
 def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts, security: PodSecurity) -> dict[str, Any]:
-    """Return the containers that start before Ray, in order: runtime, code, sidecars, init containers, services.
+    """Return the containers that start before Ray: runtime, code, packages, sidecars, init containers, services.
 
     An init container with restartPolicy Always keeps running beside Ray and is restarted when it exits, even in a pod
     whose own restartPolicy is Never: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/ KubeRay
     v1.6.2 appends its own wait-gcs-ready after them and only inspects the Ray container (controllers/ray/common/pod.go,
     controllers/ray/utils/validation.go).
     """
+    # Proxies and the package index, such as PIP_INDEX_URL.
+    variables = {"env": environment(user_env(template.env), secret_env(spec)), **env_from(spec, template)}
     containers = [
         *injection.init_containers(spec, security),
         *code.fetch_containers(spec, security),
+        *packages.init_containers(spec, variables, mounts, security),
         *({**_additional(sidecar), "restartPolicy": "Always"} for sidecar in template.sidecars),
         *map(_additional, template.init_containers),
         *(_service(spec, service, mounts) | security.user_image() for service in spec.services),
@@ -127,6 +130,7 @@ def _additional(container: api.Container) -> Container:
 def own_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> list[Container]:
     """Return the helpers of a rendered pod whose resources the operator sets, and not the user."""
     names = {service.name for service in spec.services} | {code.FETCH_CONTAINER, injection.CONTAINER}
+    names.add(packages.CONTAINER)
     return [container for container in pod.get("initContainers") or () if container["name"] in names]
 
 

@@ -13,10 +13,11 @@ from typing import Any
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.render import code, env, hardware, injection, labels, pods, ports, resources, stopping, topology
+from rljob.render import code, env, hardware, injection, labels, packages, pods, ports, resources, stopping, topology
 from rljob.render.accelerators import facts_of
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity, cluster_name
+from rljob.render.packages import CONFIG_VOLUME
 from rljob.render.patch import apply_patch
 from rljob.render.placement import avoid_nodes, keep_together
 from rljob.render.podgroup import Gang, join_pods, stated_gang
@@ -27,7 +28,6 @@ from rljob_runtime.contract import PodVariable, head_paths
 TOKEN_KEY = "auth_token"  # noqa: S105 - the key that KubeRay reads, not a secret
 SHARED_MEMORY_VOLUME = "shared-memory"
 SPOOL_VOLUME = "rljob-spool"
-CONFIG_VOLUME = "rljob-config"
 EXPORTER = "exporter"
 OWN_ADDRESS = {"node-ip-address": f"${PodVariable.POD_IP.value}"}
 """On a node with several addresses Ray would use the one of the default route, but everything else the node's address
@@ -88,7 +88,7 @@ def build_raycluster(
         "metadata": metadata,
         "spec": {
             "rayVersion": spec.runtime.ray_version,
-            "authOptions": {"mode": "token"},
+            **({} if spec.runtime.unauthenticated_ray else {"authOptions": {"mode": "token"}}),
             # A queued cluster is suspended until Kueue admits the workload.
             **({"suspend": True} if gang is Gang.KUEUE else {}),
             "headGroupSpec": head,
@@ -122,7 +122,7 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
     mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
     security = PodSecurity.of(spec, template, spec.pod_spec_patch.head)
     ray = _ray_container("ray-head", spec, template, {}, mounts) | security.user_image() | stopping.head_hooks(spec)
-    ray["env"] = pods.environment(ray["env"], stopping.head_env(spec))
+    ray["env"] = pods.environment(ray["env"], stopping.head_env(spec), env.without_device(spec))
     containers = [ray, _exporter(spec, name) | security.own_program()]
     pod = _pod(job, spec, template, name, containers, mounts, [shared, template], security)
     resources.complete(ray, resources.RAY, template.shared_memory)
@@ -130,7 +130,8 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
     hardware.spare_npu_nodes(spec, pod)
     return {
         "rayStartParams": {
-            "dashboard-host": "0.0.0.0",  # noqa: S104 - KubeRay's head Service needs it
+            # KubeRay's head Service needs all addresses. Without a token, the exporter passes on the job API.
+            "dashboard-host": "127.0.0.1" if spec.runtime.unauthenticated_ray else "0.0.0.0",  # noqa: S104 - Ray asks for the token
             # The driver is an actor without CPUs; one CPU lets Ray place its own small helpers here.
             "num-cpus": "1",
             # If unset, Ray asks CANN, of which a head without a driver has only stubs.
@@ -173,7 +174,9 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         | security.user_image()
         | stopping.worker_hooks(spec)
     )
-    ray["env"] = pods.environment(ray["env"], stopping.worker_env(spec))
+    # The hooks of a worker ask the exporter. KubeRay sets the variable only where Ray itself checks the token.
+    own_token = [_token(name)] if spec.runtime.unauthenticated_ray else []
+    ray["env"] = pods.environment(ray["env"], stopping.worker_env(spec), own_token)
     ray["volumeMounts"] += hardware.driver_volume_mounts(driver)
     pod = _pod(job, spec, template, name, [ray], mounts, [template], security)
     pod["volumes"] += hardware.driver_volumes(driver)
@@ -203,7 +206,7 @@ def _worker_start_params(group: WorkerGroup, facts: AcceleratorFacts, cpu: str |
     if facts.ray_cpus_per_device is not None:
         params["num-cpus"] = str(facts.ray_cpus_per_device * group.devices_per_node)
     elif cpu is not None and not facts.is_npu:
-        # KubeRay would tell Ray the limit, which is above the request (v1.6.2, common/pod.go).
+        # KubeRay would pass the limit to Ray, which is above the request (v1.6.2, common/pod.go).
         params["num-cpus"] = resources.whole_cpus(cpu)
     return params
 
@@ -217,6 +220,8 @@ def _pod_metadata(
     job: JobIdentity, spec: RLJobSpec, template: PodTemplate, generation: int, annotations: dict[str, str]
 ) -> dict[str, Any]:
     own = job_labels(job) | {labels.CLUSTER_GENERATION: str(generation)}
+    if spec.runtime.unauthenticated_ray:
+        own[labels.UNAUTHENTICATED_RAY] = "true"
     return {
         "labels": hardware.pod_labels(spec) | dict(template.labels) | own,
         "annotations": annotations | dict(template.annotations),
@@ -253,6 +258,7 @@ def _pod(
             *pods.user_volumes(*volume_templates),
             *code.code_volumes(job, spec),
             *injection.volumes(spec),
+            *packages.volumes(spec),
         ],
         **pods.helpers(spec, template, mounts, security),
         "containers": containers,
@@ -283,18 +289,18 @@ def _ray_container(
         **pods.env_from(spec, template),
         "resources": pods.resources(template.cpu, template.memory, devices),
         **pods.LAST_LINES,
-        "volumeMounts": [*_contract_mounts(), *injection.mounts(spec), *shm, *mounts],
+        "volumeMounts": [*_contract_mounts(), *injection.mounts(spec), *packages.mounts(spec), *shm, *mounts],
     }
 
 
 def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
-    token = {"name": PodVariable.TOKEN.value, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": TOKEN_KEY}}}
+    job_api = [{"name": PodVariable.RAY_JOBS_PORT.value, "value": str(ports.DASHBOARD_PORT)}]
     return {
         "name": EXPORTER,
         "image": spec.runtime.helper_image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
         "command": stopping.exporter_command(spec),
-        "env": [*_contract_env(), token],
+        "env": [*_contract_env(), _token(secret_name), *(job_api if spec.runtime.unauthenticated_ray else [])],
         "ports": ports.container_ports(ports.Role.EXPORTER, None),
         # No liveness probe: on a node that is short of CPU, it would kill the exporter for answering late. Without
         # requests, the helper would cost the pod its class Guaranteed.
@@ -302,6 +308,10 @@ def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
         **pods.LAST_LINES,
         "volumeMounts": _contract_mounts(),
     }
+
+
+def _token(secret_name: str) -> dict[str, Any]:
+    return {"name": PodVariable.TOKEN.value, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": TOKEN_KEY}}}
 
 
 def _contract_env() -> list[dict[str, Any]]:

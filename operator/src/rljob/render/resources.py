@@ -30,17 +30,20 @@ class Size:
 
 RAY = Size(cpu="100m", memory="256Mi", cpu_limit="4", memory_limit="64Gi")
 RAY_CPUS_PER_DEVICE = 8
-"""Default CPU limit of a worker per device. KubeRay tells Ray as many CPUs as the limit, and verl reserves three per
+"""Default CPU limit of a worker per device. KubeRay passes the limit to Ray as its CPUs, and verl reserves three per
 device (verl 0.9.1, verl/single_controller/ray/base.py); the rest is room for helpers, as in the class `cpu`."""
 EXPORTER = Size(cpu="20m", memory="96Mi", cpu_limit="1", memory_limit="512Mi")
 COPY_RUNTIME = Size(cpu="100m", memory="64Mi", cpu_limit="2", memory_limit="256Mi")
+INSTALL_PACKAGES = Size(cpu="100m", memory="128Mi", cpu_limit="2", memory_limit="4Gi")
 CHECK_IMAGE = Size(cpu="100m", memory="128Mi", cpu_limit="2", memory_limit="1Gi")
+CHECK_IMAGE_DEEP = Size(cpu="100m", memory="1Gi", cpu_limit="4", memory_limit="8Gi")
+"""torch, vLLM and verl have 1.0 GiB once they are imported on CPUs."""
 FETCH_CODE = Size(cpu="100m", memory="128Mi", cpu_limit="2", memory_limit="2Gi")
 INITIALIZER = Size(cpu="100m", memory="256Mi", cpu_limit="4", memory_limit="64Gi")
 EXPORT = Size(cpu="100m", memory="1Gi", cpu_limit="4", memory_limit="64Gi")
 SERVICE = Size(cpu="100m", memory="256Mi", cpu_limit="4", memory_limit="16Gi")
 CPU_LIMIT_MIN = "4"
-"""A container whose request the job states may use so many cores: a request of 500m is no wish to run at half speed."""
+"""Lowest CPU limit of a container whose request the job states: a request of 500m does not ask for half speed."""
 
 
 def worker_size(devices: int) -> Size:

@@ -55,7 +55,7 @@ class PodSecurity:
 
     @classmethod
     def of(cls, spec: RLJobSpec, template: PodTemplate, patch: Mapping[str, Any] | None = None) -> Self:
-        """Return that of a pod with this template, and with this patch of the rendered pod."""
+        """Return the security of a pod with this template and this patch of the rendered pod."""
         stated: dict[str, Any] = {}
         if template.security_context is not None:
             stated |= template.security_context.model_dump(by_alias=True, exclude_none=True)

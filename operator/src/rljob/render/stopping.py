@@ -10,8 +10,8 @@ from typing import Any
 
 from rljob.api.lifecycle import Stop
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.render import injection
-from rljob_runtime.contract import IMAGE_SHELL_FILE, StopMode, head_paths
+from rljob.render import injection, packages
+from rljob_runtime.contract import StopMode, head_paths
 
 TEARDOWN_SECONDS = 30
 """Seconds for Ray's processes to end after the hook, before they are killed; also Kubernetes' default grace period."""
@@ -29,10 +29,9 @@ if [[ ${{BASH_EXECUTION_STRING-}} == *'ray health-check'* ]]; then
     trap 'exit 143' TERM
     ray() {{ command ray "$@" & wait "$!"; }}
     sleep() {{ command sleep "$@" & wait "$!"; }}
-elif [ -f {IMAGE_SHELL_FILE} ]; then
-    # The file of the image that this one stands before: CANN's environment, which asking the head needs none of.
-    . {IMAGE_SHELL_FILE}
-fi
+else
+    # Asking the head needs none of it.
+    {injection.IMAGE_ENVIRONMENT}fi
 """
 """File that every bash of a worker reads first (BASH_ENV). With it, a worker that is deleted while it waits for its
 head ends at once, instead of when its grace period ends or when Ray's query of a missing head ends (observed: after 54
@@ -81,16 +80,24 @@ def cluster_files(spec: RLJobSpec) -> dict[str, str]:
     """Return the texts that the pods need beside job.json, by file name."""
     if not _has_shell_file(spec):
         return {}
-    return {SHELL_FILE: SHELL_TEXT + (injection.SHELL_TEXT if spec.runtime.injected_image else "")}
+    paths = (packages.SHELL_TEXT if spec.runtime.packages else "") + (
+        # Last, so that the runtime comes first.
+        injection.SHELL_TEXT if spec.runtime.injected_image else ""
+    )
+    return {SHELL_FILE: SHELL_TEXT + paths} | packages.files(spec)
 
 
 def _has_shell_file(spec: RLJobSpec) -> bool:
-    return saves_when_stopped(spec) or spec.runtime.injected_image is not None
+    return saves_when_stopped(spec) or _adds_modules(spec)
+
+
+def _adds_modules(spec: RLJobSpec) -> bool:
+    return spec.runtime.injected_image is not None or spec.runtime.packages is not None
 
 
 def head_env(spec: RLJobSpec) -> list[Fields]:
     """Return the variables of the head's Ray container."""
-    return _shell_env() if spec.runtime.injected_image else []
+    return _shell_env() if _adds_modules(spec) else []
 
 
 def worker_env(spec: RLJobSpec) -> list[Fields]:

@@ -79,32 +79,32 @@ class EventRecorder:
         uid, now = str(job["metadata"]["uid"]), self._monotonic()
         key = (uid, f"{note.type}/{note.reason}/{note.message}")
         self._forget_old(now)
-        told = self._posted.get(key)
-        if told is not None:
-            told.count += 1
-            if now - told.sent < COUNT_SECONDS:
+        post = self._posted.get(key)
+        if post is not None:
+            post.count += 1
+            if now - post.sent < COUNT_SECONDS:
                 self._metrics.events.labels("counted").inc()
                 return
-            told.sent = now
+            post.sent = now
         elif self._of_job[uid] >= BUDGET:
             self._metrics.events.labels("dropped").inc()
             return
         else:
-            told = _Posted(now, _text(self._now()), str(job["metadata"]["resourceVersion"]))
-            self._posted[key] = told
+            post = _Posted(now, _text(self._now()), str(job["metadata"]["resourceVersion"]))
+            self._posted[key] = post
             self._of_job[uid] += 1
-        await self._send(job, note, told)
+        await self._send(job, note, post)
 
-    async def _send(self, job: Manifest, note: EventNote, told: _Posted) -> None:
+    async def _send(self, job: Manifest, note: EventNote, post: _Posted) -> None:
         try:
             async with asyncio.timeout(POST_SECONDS):
-                manifest = self._manifest(job, note, told)
-                if told.count == 1:
+                manifest = self._manifest(job, note, post)
+                if post.count == 1:
                     await self._cluster.create(manifest)
                 else:
-                    series = {"count": told.count, "lastObservedTime": _text(self._now())}
+                    series = {"count": post.count, "lastObservedTime": _text(self._now())}
                     await self._cluster.apply({**manifest, "series": series})
-            self._metrics.events.labels("posted" if told.count == 1 else "counted").inc()
+            self._metrics.events.labels("posted" if post.count == 1 else "counted").inc()
         except AlreadyExists:
             self._metrics.events.labels("posted").inc()
         except (OutsideError, TimeoutError) as error:
@@ -119,14 +119,14 @@ class EventRecorder:
             if not self._of_job[job]:
                 del self._of_job[job]
 
-    def _manifest(self, job: Manifest, note: EventNote, told: _Posted) -> dict[str, Any]:
+    def _manifest(self, job: Manifest, note: EventNote, posted: _Posted) -> dict[str, Any]:
         metadata = job["metadata"]
-        digest = hashlib.sha256(f"{metadata['uid']}/{told.time}/{note.reason}/{note.message}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{metadata['uid']}/{posted.time}/{note.reason}/{note.message}".encode()).hexdigest()
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             "metadata": {"name": f"{metadata['name']}.{digest[:16]}", "namespace": metadata["namespace"]},
-            "eventTime": told.time,
+            "eventTime": posted.time,
             "type": str(note.type),
             "reason": note.reason,
             "action": "Reconcile",
@@ -139,7 +139,7 @@ class EventRecorder:
                 "name": metadata["name"],
                 "namespace": metadata["namespace"],
                 "uid": metadata["uid"],
-                "resourceVersion": told.job_version,
+                "resourceVersion": posted.job_version,
             },
         }
 

@@ -70,6 +70,7 @@ def test_a_recipe_holds_every_field_of_a_job_but_those_of_one_job() -> None:
 BOOLEANS = {
     *("suspend", "trustRemoteCode", "readOnly", "runAsNonRoot", "eager", "chunkedPrefill", "parameters", "gradients"),
     *("optimizer", "reference", "evaluateBeforeTraining", "requireCheckpoint", "keepOnFailure", "requested"),
+    "unauthenticatedRay",
     # Of core/v1.
     *("privileged", "allowPrivilegeEscalation", "readOnlyRootFilesystem"),
 }

@@ -37,6 +37,7 @@ EXAMPLES = {
     forms.SHA256: ("0123456789abcdef" * 4, "0123456789" * 4),
     forms.FUNCTION_NAME: ("compute_score", "compute-score"),
     forms.METRIC_NAME: ("acc", "7"),
+    forms.PINNED_WHEEL: (f"a==1.0 --hash=sha256:{'0' * 64}", "a==1.0"),
     forms.RELEASE: ("2.60.0", "2.60"),
     forms.REASON_WORD: ("StepSeen", "step seen"),
     forms.HOST_PATH_TYPE: ("File", "Socket"),

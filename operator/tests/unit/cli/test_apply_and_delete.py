@@ -19,6 +19,7 @@ cd "$(dirname "$0")"
 echo "$@" >>words
 case "$*" in
 apply*"--filename -"*) cat >given; cat answer ;;
+"get nodes"*) cat nodes ;;
 get*) cat job ;;
 *) cat answer ;;
 esac
@@ -35,6 +36,7 @@ def cluster(kubectl: Path) -> Path:
     """A kubectl that keeps what it is given."""
     (kubectl / "kubectl").write_text(SCRIPT)
     (kubectl / "answer").write_text("rljob.rljob.dev/sums created\n")
+    (kubectl / "nodes").write_text('{"items": []}')
     return kubectl
 
 
@@ -48,7 +50,23 @@ def test_standard_input_is_checked_and_passed_on_as_it_is(
     assert main(["apply", "-f", "-", "--dry-run"]) == 0
     assert capsys.readouterr().out == "rljob.rljob.dev/sums created\n"
     assert (cluster / "given").read_text(encoding="utf-8") == text
-    assert (cluster / "words").read_text() == "apply --filename - --dry-run=server\n"
+    assert (cluster / "words").read_text() == "get nodes --output json\napply --filename - --dry-run=server\n"
+
+
+def test_what_no_node_of_the_cluster_has_is_a_warning(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cluster / "nodes").write_text('{"items": [{"metadata": {"name": "n"}}]}')
+    monkeypatch.setattr("sys.stdin", io.StringIO(job("sums")))
+    assert main(["apply", "-f", "-"]) == 0
+    assert "sums: warning: spec.accelerator.class: no node of the cluster fits class cpu" in capsys.readouterr().err
+    # Most users of a shared cluster may not list its nodes.
+    (cluster / "kubectl").write_text(
+        '#!/bin/sh\necho "Error from server (Forbidden): nodes is forbidden" >&2\nexit 1\n'
+    )
+    (cluster / "job.yaml").write_text(job("sums"))
+    assert main(["validate", "--cluster", "-f", str(cluster / "job.yaml")]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_file_and_standard_input_are_applied_together(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:

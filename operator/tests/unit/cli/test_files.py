@@ -39,7 +39,7 @@ def test_a_manifest_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch)
     assert main(["validate", "-f", "-"]) == 0
 
 
-def test_all_violations_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_violations_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = quickstart()
     job["metadata"]["name"] = "Quick"
     job["spec"]["trainer"] |= {"globalBatchSize": 33, "samplesPerPrompt": 1, "learningRate": "0"}

@@ -162,7 +162,7 @@ def test_without_a_kubeconfig_the_real_kubectl_has_one_line_too(
     assert capsys.readouterr().err == NO_CLUSTER
 
 
-def test_an_answer_that_is_no_json_is_told(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_that_is_not_json_is_an_error(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (kubectl / "answer").write_text("Flag --x is deprecated\n{}")
     assert main(["status", "x"]) == 2
     assert "the answer is not JSON" in capsys.readouterr().err
@@ -183,7 +183,7 @@ def test_status_top_and_describe_are_data_too(kubectl: Path, capsys: pytest.Capt
         ("default", "b", "Unknown"),
     ]
     assert main(["status", "a", "--watch", "-o", "json"]) == 2
-    assert "--watch shows text; leave out it or -o json" in capsys.readouterr().err
+    assert "--watch shows text; leave out --watch or -o json" in capsys.readouterr().err
 
 
 def test_describe_is_data_too(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:

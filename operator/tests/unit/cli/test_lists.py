@@ -157,7 +157,7 @@ def test_verdicts_are_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [each["field"] for each in second["warnings"]] == ["spec.checkpoint.everySteps"]
 
 
-def test_violations_of_every_job_are_told_before_nothing_is_rendered(
+def test_violations_of_every_job_are_reported_and_nothing_is_rendered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = [job(name, spec=small_spec({"trainer": {"steps": 0}})) for name in ("a", "b")]

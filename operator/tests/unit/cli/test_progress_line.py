@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_it_tells_the_message_before_the_first_step_and_figures_after() -> None:
+def test_it_shows_the_message_before_the_first_step_and_figures_after() -> None:
     assert progress_line(65, "Starting", {}, "waits for the head") == " 1:05  Starting     waits for the head"
     cut = progress_line(65, "Starting", {}, "x" * 200)
     assert (len(cut), cut[-1]) == (140, "…")
@@ -46,7 +46,7 @@ def test_on_a_terminal_it_is_drawn_over_and_cut_to_the_width(monkeypatch: pytest
     assert out.getvalue() == "\r\033[Ka lon\r\033[Ktwo\n"
 
 
-def test_an_attempt_that_starts_again_tells_its_message_although_there_were_steps() -> None:
+def test_a_restarted_attempt_shows_its_message_although_there_were_steps() -> None:
     assert (
         progress_line(5, "Starting", PROGRESS, "loading the data (3 s)") == " 0:05  Starting     loading the data (3 s)"
     )

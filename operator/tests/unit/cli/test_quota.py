@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rljob.cli.main import main
-from rljob.cli.quota import DIES_PER_CARD, Kueue, quota_page, read_jobs, read_shares
+from rljob.cli.verbs.quota import DIES_PER_CARD, Kueue, quota_page, read_jobs, read_shares
 
 NPU = "huawei.com/Ascend910"
 MISSING = "insufficient unused quota for huawei.com/Ascend910 in flavor a3, 16 more needed"
@@ -62,7 +62,7 @@ SEEN = Kueue(
 )
 
 
-def test_shares_are_told_in_cards() -> None:
+def test_shares_are_counted_in_cards() -> None:
     language, vision = read_shares(SEEN)
     assert (vision.team, vision.flavor) == ("vision", "a3")
     assert (vision.used, vision.guaranteed, vision.borrowed, vision.may_borrow) == (48, 32, 16, 500)
@@ -125,7 +125,9 @@ def test_kubectl_is_asked_for_all_or_for_one_namespace(
     assert (kubectl / "words").read_text().strip() == f"get workloads.kueue.x-k8s.io {asked}"
 
 
-def test_a_cluster_without_kueue_is_told_in_kubectls_words(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_without_kueue_fails_with_the_message_of_kubectl(
+    kubectl: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (kubectl / "error").write_text('error: the server doesn\'t have a resource type "clusterqueues"')
     assert main(["quota"]) == 7
     assert "clusterqueues" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     assert main(["validate", "-f", str(tmp_path)]) == 0
 
 
-def test_a_recipe_that_is_nowhere_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "-f", written(tmp_path, "job.yaml", JOB)]) == 1
     assert capsys.readouterr().err.endswith(
         "spec.recipeRef: ClusterRLRecipe base does not exist in the files; add -f RECIPE-FILE, or --cluster to read it "
@@ -57,7 +57,7 @@ def test_a_recipe_that_is_nowhere_is_told(tmp_path: Path, capsys: pytest.Capture
     )
 
 
-def test_folders_within_a_folder_are_told_and_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_within_a_folder_are_noted_and_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("inner", "odd.yaml", ".git"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "broken.yaml").write_text("a: [")
@@ -75,7 +75,7 @@ def test_folders_within_a_folder_are_told_and_not_read(tmp_path: Path, capsys: p
     assert f"{tmp_path}/a7, …; pass" in capsys.readouterr().err
 
 
-def test_a_recipe_without_name_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_without_a_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "-f", written(tmp_path, "r.yaml", BASE | {"metadata": {}}, JOB)]) == 2
     assert "a ClusterRLRecipe has no metadata.name" in capsys.readouterr().err
 
@@ -85,7 +85,7 @@ def test_recipes_come_from_the_cluster_when_asked(
 ) -> None:
     (kubectl / "answer").write_text(json.dumps(BASE))
     file = written(tmp_path, "job.yaml", JOB)
-    assert main(["validate", "--cluster", "-f", file]) == 0
+    assert main(["explain", "--cluster", "-f", file]) == 0
     words = (kubectl / "words").read_text().strip()
     assert words == "get clusterrlrecipes.rljob.dev base --output json --namespace default"
     (kubectl / "error").write_text('Error from server (NotFound): clusterrlrecipes.rljob.dev "base" not found')
@@ -111,7 +111,7 @@ def test_explain_says_of_each_field_who_set_it(tmp_path: Path, capsys: pytest.Ca
     assert "unset  nothing sets it" in capsys.readouterr().out
 
 
-def test_explain_of_a_wrong_job_tells_what_is_wrong(tmp_path: Path) -> None:
+def test_explain_of_an_invalid_job_fails(tmp_path: Path) -> None:
     assert main(["explain", "-f", written(tmp_path, "job.yaml", JOB)]) == 1
 
 

@@ -65,7 +65,7 @@ ATTEMPT  RAYCLUSTER    SUBMITTED             ENDED  LAST STEP  OUTCOME
 1        sums-abcde-1  2026-01-01T00:01:00Z  -      12         running"""
 
 
-def test_the_page_tells_state_figures_conditions_and_attempts() -> None:
+def test_the_page_shows_state_figures_conditions_and_attempts() -> None:
     assert describe(JOB) == PAGE
 
 
@@ -150,7 +150,7 @@ def test_without_kubectl_the_error_says_so(
     assert "kubectl is not on the PATH" in capsys.readouterr().err
 
 
-def test_a_cluster_that_does_not_answer_is_told(
+def test_a_cluster_that_does_not_answer_is_an_error(
     kubectl: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def hang(*_: object, **__: object) -> None:

@@ -91,7 +91,7 @@ def test_top_off_a_terminal_prints_once(looks: list[Any]) -> None:
     assert out.getvalue().count("sums") == 1
 
 
-def test_top_draws_over_itself_tells_an_outage_and_leaves_the_screen_as_it_was(looks: list[Any]) -> None:
+def test_top_redraws_shows_an_outage_and_restores_the_screen(looks: list[Any]) -> None:
     looks += [[job("sums", "Training", 3)], UsageError("kubectl: no route"), [job("sums", "Training", 4)]]
     looks.append(KeyboardInterrupt())
     out = Terminal()

@@ -123,7 +123,7 @@ async def test_a_failure_of_a_write_says_that_it_may_have_been_applied(tmp_path:
         assert len(server.asked) == 2, "nothing is repeated"
 
 
-async def test_an_answer_that_is_lost_is_told_in_the_same_way(tmp_path: Path) -> None:
+async def test_a_lost_answer_to_a_write_is_outcome_unknown(tmp_path: Path) -> None:
     async def hangs_up(request: web.Request) -> web.Response:
         assert request.transport is not None
         request.transport.abort()
@@ -135,7 +135,7 @@ async def test_an_answer_that_is_lost_is_told_in_the_same_way(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("text", ["<html>log in here</html>", "[1]", "[" * 100_000])
-async def test_an_answer_of_something_else_is_told(tmp_path: Path, text: str) -> None:
+async def test_an_answer_that_is_no_kubernetes_object_is_unreachable(tmp_path: Path, text: str) -> None:
     async with talking(tmp_path, says_text(200, text)) as (client, _):
         with pytest.raises(Unreachable, match="not a Kubernetes object"):
             await client.get("sums")
@@ -162,7 +162,7 @@ async def test_each_refusal_says_what_to_do(
         assert "secret-token" not in str(caught.value)
 
 
-async def test_a_status_of_another_release_is_told(tmp_path: Path) -> None:
+async def test_an_unknown_state_asks_for_the_operators_release(tmp_path: Path) -> None:
     async with talking(tmp_path, says(200, {**JOB, "status": {"state": "Dreaming"}})) as (client, _):
         with pytest.raises(RLJobError, match="install the rljob of the operator's release"):
             await client.get("sums")
@@ -214,7 +214,7 @@ async def test_a_command_ends_with_its_result(tmp_path: Path) -> None:
         (503, Unreachable, "503"),
     ],
 )
-async def test_a_container_in_which_no_command_can_run_is_told(
+async def test_a_container_that_cannot_run_a_command_is_an_error(
     tmp_path: Path, code: int, kind: type[RLJobError], words: str
 ) -> None:
     async with Server(says(code, {})) as server:

@@ -193,10 +193,12 @@ async def test_a_log_ends_with_its_head(tmp_path: Path, log: Path) -> None:
     world = World()
     world.add_pod("head", "head")
     async with talking(tmp_path, world) as client:
-        following = asyncio.create_task(read(client, follow=True))
-        await asyncio.sleep(0.3)
-        del world.pods["head"]
-        assert await following == lines_of(log)
+        seen: list[str] = []
+        async with asyncio.timeout(20):
+            async for line in client.logs("sums", follow=True):
+                seen.append(line)
+                world.pods.pop("head", None)
+        assert seen == lines_of(log)
 
 
 async def test_a_log_that_was_cut_before_it_began_is_an_error(tmp_path: Path, log: Path) -> None:
@@ -248,7 +250,7 @@ def records(folder: Path, *attempts: tuple[int, range]) -> None:
 async def test_metrics_are_the_steps_that_made_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = tmp_path / "spool"
     records(spool, (1, range(1, 4)), (2, range(3, 5)))
-    monkeypatch.setattr("rljob.cli.report.fetch.record_folders", lambda *_: (str(spool), ""))
+    monkeypatch.setattr("rljob.reading.kept_records.record_folders", lambda *_: (str(spool), ""))
     world = World()
     world.add_pod("head", "head")
     async with talking(tmp_path, world) as client:
@@ -271,7 +273,9 @@ async def test_what_only_the_volume_has_is_read_by_a_pod_that_is_deleted(tmp_pat
     async with talking(tmp_path, world) as client:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(runs, "KEPT_LOG", f"{logs}/{{cluster}}/attempt-{{number}}/driver.log")
-            patched.setattr("rljob.cli.report.fetch.record_folders", lambda *_: (str(logs), f"{IDENTITY.prefix}-*/"))
+            patched.setattr(
+                "rljob.reading.kept_records.record_folders", lambda *_: (str(logs), f"{IDENTITY.prefix}-*/")
+            )
             assert await read(client) == ["kept"]
             assert [row["step"] for row in await client.metrics("sums")] == [1, 2]
         with pytest.raises(NotAvailable, match="No such file"):

@@ -354,7 +354,7 @@ async def test_an_ended_job_brings_the_end_of_its_log(world: World, lines: int) 
     assert found.log_tail == log[-LOG_TAIL_CHARACTERS:]
 
 
-async def test_an_end_is_told_without_a_log_too(world: World) -> None:
+async def test_an_end_is_reported_without_a_log(world: World) -> None:
     async def answer(request: web.Request) -> web.Response:
         status = 500 if request.path.endswith("/logs") else 200
         return web.json_response(job("SUCCEEDED", driver_exit_code=0), status=status)

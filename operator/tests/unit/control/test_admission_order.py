@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from rljob.cluster.kinds import RAY_CLUSTER, RL_RECIPE, RLJOB
 from rljob.cluster.token import TokenKey
 from rljob.control.pure_core import Core
 from rljob.control.queue import Lane
-from rljob.control.reconciler import LOOKS_IN_A_ROW, Reconciler, Result
+from rljob.control.reconciler import Reconciler, Result
 from rljob.control.store import Key
 from rljob.control.worker import hold, work
 from rljob.core.validation import validate as validation
@@ -28,6 +30,10 @@ from rljob.render.accelerators import BUILT_IN
 from rljob.render.labels import PAUSED
 
 CROWD = 60
+TURN = 0.25
+"""A time that adds up without rounding."""
+PARTS = 10
+"""Of a look that takes long."""
 
 
 def in_line(reconciler: Reconciler) -> set[str]:
@@ -148,7 +154,7 @@ async def test_a_label_does_not_cost_a_job_its_place(scene: Scene) -> None:
     assert scene.reconciler.line.lane_of(last) is Lane.NEW
 
 
-async def test_one_whose_recipe_breaks_in_line_is_told_at_once(scene: Scene) -> None:
+async def test_a_waiting_job_whose_recipe_is_deleted_becomes_invalid_at_once(scene: Scene) -> None:
     recipe = {"apiVersion": RL_RECIPE.api_version, "kind": RL_RECIPE.kind, "spec": {"template": {}}}
     scene.cluster.put(recipe | {"metadata": {"namespace": "team", "name": "base"}})
     for number in range(CROWD):
@@ -161,7 +167,8 @@ async def test_one_whose_recipe_breaks_in_line_is_told_at_once(scene: Scene) -> 
     assert scene.state(last) == ("Invalid", "InvalidSpec")
 
 
-async def test_a_crowd_of_looks_leaves_the_loop_to_others(scene: Scene) -> None:
+async def test_a_crowd_of_looks_leaves_the_loop_to_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rljob.control.turns.TURN_SECONDS", TURN)
     for number in range(CROWD):
         scene.come(f"job-{number}")
     answered = asyncio.Event()
@@ -171,17 +178,44 @@ async def test_a_crowd_of_looks_leaves_the_loop_to_others(scene: Scene) -> None:
 
     # Half of the workers wait for an API server that does not answer; the others only have first reconciliations to do.
     scene.cluster.gate = gate
-    seen = [0]
+    begins = scene.reconciler.core.begins
+
+    def slow(*facts: Any) -> Generator[None, None, bool]:  # noqa: ANN401 - as the function it replaces
+        for _ in range(PARTS):
+            scene.clock.advance(TURN / 4)
+            yield
+        return (yield from begins(*facts))
+
+    scene.reconciler.core = dataclasses.replace(scene.reconciler.core, begins=slow)
+    turns = [0.0]
     workers = asyncio.create_task(work(scene.reconciler, 16))
     async with asyncio.timeout(30):
         while len(in_line(scene.reconciler)) < CROWD:
             await asyncio.sleep(0)
-            seen.append(len(in_line(scene.reconciler)))
+            turns.append(scene.clock.seconds)
     answered.set()
     workers.cancel()
     with pytest.raises(asyncio.CancelledError):
         await workers
-    assert max(later - earlier for earlier, later in itertools.pairwise(seen)) <= 4 * LOOKS_IN_A_ROW
+    # 4 workers look at new jobs; inside of a look and between looks, whatever the worker, the loop turns.
+    assert scene.clock.seconds == CROWD * PARTS * TURN / 4
+    assert max(later - earlier for earlier, later in itertools.pairwise(turns)) == TURN
+
+
+async def test_a_recipe_that_changes_during_a_look_leads_to_another_one(scene: Scene) -> None:
+    recipe = {"apiVersion": RL_RECIPE.api_version, "kind": RL_RECIPE.kind, "spec": {"template": {}}}
+    scene.cluster.put(recipe | {"metadata": {"namespace": "team", "name": "base"}})
+    key = scene.come("sums", recipeRef={"kind": RL_RECIPE.kind, "name": "base"})
+    begins = scene.reconciler.core.begins
+
+    def changing(*facts: Any) -> Generator[None, None, bool]:  # noqa: ANN401 - as the function it replaces
+        found = yield from begins(*facts)
+        scene.cluster.remove(RL_RECIPE, "team", "base")
+        return found
+
+    scene.reconciler.core = dataclasses.replace(scene.reconciler.core, begins=changing)
+    assert await scene.reconciler.round(key) is Result.LINED_UP
+    assert scene.reconciler.line.lane_of(key) is Lane.NEW
 
 
 async def test_one_that_is_deleted_leaves_the_line(scene: Scene) -> None:
@@ -199,11 +233,11 @@ async def test_one_that_is_deleted_leaves_the_line(scene: Scene) -> None:
 async def test_a_job_is_validated_once_until_something_is_frozen(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def counted(name: str, *facts: Any, **wired: Any) -> Checked:  # noqa: ANN401 - as the function it replaces
+    def counted(name: str, *facts: Any, **wired: Any) -> Generator[None, None, Checked]:  # noqa: ANN401 - the same
         calls.append(name)
-        return validation.validate(name, *facts, **wired)
+        return validation.validating(name, *facts, **wired)
 
-    monkeypatch.setattr("rljob.core.context.validate", counted)
+    monkeypatch.setattr("rljob.core.context.validating", counted)
     scene.come("sums")
     await settle(scene.reconciler)
     assert (scene.begun(), calls) == (1, ["sums"])
@@ -218,7 +252,7 @@ async def test_one_with_a_cluster_stands_in_no_line_although_its_status_is_lost(
     assert scene.reconciler.line.lane_of(key) is Lane.BEGUN
 
 
-async def test_the_rounds_of_one_that_lines_up_are_told_apart(scene: Scene) -> None:
+async def test_the_round_that_queues_a_job_has_a_result_of_its_own(scene: Scene) -> None:
     key = scene.come("sums")
     assert await scene.reconciler.round(key) is Result.LINED_UP
     assert await scene.reconciler.round(key) is Result.WROTE

@@ -36,7 +36,7 @@ class Server:
         self, kind: Kind, namespace: str | None, *, limit: int | None = None, field_selector: str = ""
     ) -> Listing:
         """Record the request."""
-        assert (kind, limit) == (EVENT, None if "reason=" in field_selector else 500)
+        assert (kind, limit) == (EVENT, 2000 if "reason=" in field_selector else 500)
         self.asked.append((namespace, field_selector))
         if self.hold is not None:
             await self.hold.wait()

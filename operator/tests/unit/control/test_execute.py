@@ -100,7 +100,7 @@ async def test_a_status_decided_on_an_old_version_is_not_written_and_the_store_l
     assert machine.reconciler.store.job(KEY) == machine.job()
 
 
-async def test_no_event_is_told_of_a_status_that_was_not_written(machine: Machine) -> None:
+async def test_no_event_is_created_for_a_status_that_was_not_written(machine: Machine) -> None:
     seen = await observed(machine)
     machine.cluster.edit(RLJOB, *KEY, lambda job: job["spec"].update(suspend=True))
     with pytest.raises(StaleError):
@@ -144,7 +144,7 @@ async def test_a_creation_whose_answer_was_lost_is_adopted(machine: Machine) -> 
     assert refusals(machine, seen) == ()
 
 
-async def test_no_cluster_is_made_beside_one_of_which_no_watch_told(machine: Machine) -> None:
+async def test_no_cluster_is_created_beside_one_that_no_watch_has_delivered(machine: Machine) -> None:
     seen = await observed(machine)
     machine.cluster.hold_events()
     stray = machine.cluster.put(cluster_of(seen.job, generation=1))
@@ -395,7 +395,7 @@ async def test_effects_stop_at_the_first_that_fails(machine: Machine) -> None:
     assert machine.cluster.objects(RAY_CLUSTER) == ()
 
 
-async def test_each_committed_write_is_told_to_the_hook_which_may_stop_the_operator_there(machine: Machine) -> None:
+async def test_each_committed_write_calls_the_hook_which_may_stop_the_operator_there(machine: Machine) -> None:
     seen = await observed(machine)
     first = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(seen.job)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builders import SUBMISSION_ID, answer, at, job
 
-from rljob.control.job_memory import CONFIG_MAP_CHARACTERS, REFUSALS_KEPT, JobMemories, JobMemory
+from rljob.control.job_memory import CONFIG_MAP_BYTES, REFUSALS_KEPT, JobMemories, JobMemory
 from rljob.core.observed import UNSEEN, RayJob, RayJobState, Refusal, RefusalCause, Silence, Unseen
 
 RUNNING = RayJob(SUBMISSION_ID, RayJobState.RUNNING)
@@ -77,10 +77,17 @@ def test_memories_of_jobs_that_are_gone_are_dropped() -> None:
 
 
 def test_a_large_config_map_is_asked_for_again() -> None:
-    large = {"metadata": {"name": "code"}, "data": {"a.py": "#" * CONFIG_MAP_CHARACTERS, "b.py": "#"}}
-    small = {"metadata": {"name": "c1"}, "data": {"a.py": "#" * CONFIG_MAP_CHARACTERS}}
+    large = {
+        "metadata": {"name": "code"},
+        "data": {"a.py": "#" * (CONFIG_MAP_BYTES // 2), "b.py": "#" * (CONFIG_MAP_BYTES // 2)},
+    }
+    small = {"metadata": {"name": "c1"}, "data": {"a.py": "#" * (CONFIG_MAP_BYTES // 2), "b.py": "#"}}
     memory = JobMemory()
     memory.list_config_maps([large])
     memory.add_config_map(small)
+    memory.add_config_map(
+        {"metadata": {"name": "wide"}, "data": {"a.py": "#" * (CONFIG_MAP_BYTES // 4) + "\U0001f600"}}
+    )
     assert memory.config_map("code") is UNSEEN
+    assert memory.config_map("wide") is UNSEEN
     assert memory.config_map("c1") == small

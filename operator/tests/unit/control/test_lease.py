@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from doubles.fake import FakeCluster, fail_calls
 from rljob.cluster.errors import Conflict, Unavailable
 from rljob.cluster.kinds import LEASE
 from rljob.control import lease as lease_module
-from rljob.control.lease import LeaseHolder, LeaseLostError
+from rljob.control.lease import LeaseHolder, LeaseLostError, OwnThread, ThreadedLease
 from rljob.core.observed import Manifest
 from rljob.telemetry.metrics import Metrics
 
@@ -108,7 +109,7 @@ async def test_a_renewal_that_fails_now_and_then_is_no_loss(world: World, sleeps
     await holder.acquire()
     world.cluster.faults.append(fail_calls("update", LEASE, Conflict("raced"), times=3))
     holding = asyncio.create_task(holder.hold())
-    while clock.monotonic() < 60:  # noqa: ASYNC110 - the clock is frozen, nothing tells
+    while clock.monotonic() < lease_module.STUCK_SECONDS:  # noqa: ASYNC110 - the clock is frozen, nothing tells
         await asyncio.sleep(0)
     assert not holding.done()
     holding.cancel()
@@ -195,3 +196,95 @@ async def test_a_leader_that_was_paused_with_its_clock_writes_nothing_after_a_do
         await paused.hold()
     with pytest.raises(Unavailable, match="renewed first"):
         paused.expect_held()
+
+
+class Renewals:
+    """Counts the renewals of a Lease, for a thread that does nothing but wait for them."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0
+        self._one = threading.Condition()
+        self._replace = world.cluster.replace
+        monkeypatch.setattr(world.cluster, "replace", self.replace)
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        found = await self._replace(manifest)
+        with self._one:
+            self.number += 1
+            self._one.notify_all()
+        return found
+
+    def wait(self, number: int) -> bool:
+        """Block the calling thread, and with it its event loop, until there were so many."""
+        with self._one:
+            return self._one.wait_for(lambda: self.number >= number, timeout=60)
+
+
+async def test_a_loop_that_is_busy_keeps_the_lease_until_the_liveness_probe_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, clock = world.holder("a")
+    renewals = Renewals(world, monkeypatch)
+    begun, asked = threading.Event(), threading.Semaphore(0)
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        """Let each renewal wait for the test, which advances the clock."""
+        begun.set()
+        while seconds and not asked.acquire(blocking=False):
+            await real_sleep(0)
+        clock.advance(seconds)
+
+    async with OwnThread() as thread:
+        lease = ThreadedLease(holder, thread)
+        await lease.acquire()
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        holding = asyncio.create_task(lease.hold())
+        while not begun.is_set():
+            await real_sleep(0)
+        # Nothing here awaits, as in a long computation: only the thread can renew.
+        within = int(lease_module.STUCK_SECONDS / lease_module.RETRY_SECONDS)
+        asked.release(within)
+        assert renewals.wait(within)
+        holder.expect_held()
+        assert world.lease()["holderIdentity"] == "a"
+        assert clock.monotonic() > lease_module.DURATION_SECONDS
+        # From then on the process counts as stuck, and the Lease passes to another one.
+        asked.release(5)
+        with pytest.raises(LeaseLostError, match="did not turn for 60 s"):
+            await holding
+        assert renewals.number == within
+        clock.advance(lease_module.RENEW_DEADLINE_SECONDS)
+        with pytest.raises(Unavailable, match="not renewed"):
+            holder.expect_held()
+
+
+async def test_a_loop_that_turns_keeps_the_lease(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder, clock = world.holder("a")
+    monkeypatch.setattr(lease_module, "TURN_SECONDS", 0)
+    renewals = Renewals(world, monkeypatch)
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        """Let the clock advance only once the main loop has turned."""
+        while seconds and holder._turned < clock.monotonic():
+            await real_sleep(0)
+        clock.advance(seconds)
+
+    async with OwnThread() as thread:
+        lease = ThreadedLease(holder, thread)
+        await lease.acquire()
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        holding = asyncio.create_task(lease.hold())
+        while clock.monotonic() < 3 * lease_module.STUCK_SECONDS:
+            await real_sleep(0)
+        assert not holding.done()
+        holder.expect_held()
+        holding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await holding
+        await lease.release()
+        number = renewals.number
+        await lease.thread.run(real_sleep(0))
+    assert renewals.number == number
+    assert world.lease()["holderIdentity"] == ""

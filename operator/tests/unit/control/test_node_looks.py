@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from builders import Json
 from doubles.clock import FrozenClock
@@ -25,7 +27,9 @@ class Site:
         self.cluster, self.clock = FakeCluster(), FrozenClock()
         self.asked: list[str] = []
         self.cluster.gate = self._note
-        self.looks = NodeLooks(self.cluster, self.clock.monotonic, "kube-system", device_resources(BUILT_IN))
+        self.looks = NodeLooks(
+            self.cluster, self.clock.monotonic, "kube-system", "mindx-dl", "cluster-system", device_resources(BUILT_IN)
+        )
         for number in range(count):
             self.cluster.put(node(f"n{number}"))
 
@@ -46,6 +50,24 @@ def device_info(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ManuallySeparateNPU": "npu-1"}}
 
 
+def node_info(name: str) -> Json:
+    metadata = {"namespace": "mindx-dl", "name": f"mindx-dl-nodeinfo-{name}"}
+    faults = [{"DeviceType": "CPU", "DeviceId": 0, "FaultCode": ["2C000031"], "FaultLevel": "SeparateFault"}]
+    data = {"NodeInfo": json.dumps({"NodeInfo": {"FaultDevList": faults}})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def public_faults(name: str) -> Json:
+    metadata = {"namespace": "cluster-system", "name": "statistic-fault-info"}
+    data = {"PublicFaults": json.dumps({name: [{"level": "SubHealthFault", "faultCode": "010001001"}]})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+PUBLIC = "get ConfigMap statistic-fault-info"
+READ = ("Node ", "ConfigMap mindx-dl-deviceinfo-", "ConfigMap mindx-dl-nodeinfo-")
+"""What is read of each node."""
+
+
 def well(name: str) -> NodeLook:
     return NodeLook(name, offered={NPU: 8}, capacity={NPU: 8})
 
@@ -57,33 +79,34 @@ def site() -> Site:
 
 async def test_a_node_is_read_by_name_and_so_is_what_its_plug_in_says(site: Site) -> None:
     site.cluster.put(device_info("n1"))
+    site.cluster.put(node_info("n1"))
+    site.cluster.put(public_faults("n0"))
     found = await site.looks.look(["n1", "n0", "n1"])
-    assert site.asked == [
-        f"get {kind}{name}" for name in ("n0", "n1") for kind in ("Node ", "ConfigMap mindx-dl-deviceinfo-")
-    ]
-    assert found["n0"] == well("n0")
+    assert sorted(site.asked) == sorted([PUBLIC, *(f"get {kind}{name}" for name in ("n0", "n1") for kind in READ)])
+    assert [fault.name for fault in found["n0"].reported] == ["SubHealthFault"]
     assert [fault.name for fault in found["n1"].faults or ()] == ["ManuallySeparateNPU"]
+    assert [fault.name for fault in found["n1"].reported] == ["SeparateFault"]
 
 
 async def test_all_jobs_share_a_look_for_half_a_minute(site: Site) -> None:
     await site.looks.look(["n0"])
     site.clock.advance(KEEP_SECONDS - 1)
     await site.looks.look(["n0"])
-    assert len(site.asked) == 2
+    assert len(site.asked) == 1 + len(READ)
     site.clock.advance(1)
     await site.looks.look(["n0"])
-    assert len(site.asked) == 4
+    assert len(site.asked) == 2 * (1 + len(READ))
 
 
 async def test_when_a_run_has_ended_it_is_looked_anew(site: Site) -> None:
     await site.looks.look(["n0"])
     site.clock.advance(FRESH_SECONDS)
     await site.looks.look(["n0"], fresh=True)
-    assert len(site.asked) == 4
+    assert len(site.asked) == 2 * (1 + len(READ))
 
 
 async def test_without_a_namespace_for_them_config_maps_are_not_read(site: Site) -> None:
-    site.looks.device_info_namespace = ""
+    site.looks.device_info_namespace = site.looks.node_info_namespace = site.looks.public_faults_namespace = ""
     await site.looks.look(["n0"])
     assert site.asked == ["get Node n0"]
 
@@ -104,7 +127,17 @@ async def test_what_cannot_be_read_is_as_it_was_and_after_a_while_unknown(site: 
     assert await site.looks.look(["n0"]) == {}
 
 
-async def test_a_right_that_is_missing_is_told_once_and_asked_for_again_later(
+async def test_public_faults_that_cannot_be_read_remain_for_a_while(site: Site) -> None:
+    site.looks.device_info_namespace = site.looks.node_info_namespace = ""
+    site.cluster.put(public_faults("n0"))
+    await site.looks.look(["n0"])
+    site.fail(CONFIG_MAP, Unavailable("down"), times=99)
+    for seconds, known in ((STALE_SECONDS - 1, ["SubHealthFault"]), (KEEP_SECONDS, [])):
+        site.clock.advance(seconds)
+        assert [fault.name for fault in (await site.looks.look(["n0"]))["n0"].reported] == known
+
+
+async def test_a_missing_right_is_logged_once_and_tried_again_later(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.fail(NODE, Forbidden("no"), times=2)
@@ -124,7 +157,9 @@ async def test_nodes_are_seen_without_the_right_to_read_config_maps(site: Site) 
     assert await site.looks.look(["n0"]) == {"n0": well("n0")}
     site.clock.advance(KEEP_SECONDS)
     await site.looks.look(["n0"])
-    assert site.asked == ["get Node n0", "get ConfigMap mindx-dl-deviceinfo-n0", "get Node n0"]
+    # The right to read those of another namespace is another one.
+    again = ["get Node n0", "get ConfigMap mindx-dl-nodeinfo-n0", PUBLIC]
+    assert site.asked == [*(f"get {kind}n0" for kind in READ), PUBLIC, *again]
 
 
 async def test_a_fault_is_not_gone_because_its_config_map_could_not_be_read(site: Site) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from doubles.fake import fail_calls
-from machine import KEY, Machine, cluster_of, head_of, observe, owned, rljob, start_with_head, submission
+from machine import KEY, Machine, cluster_of, head_of, left, observe, owned, rljob, start_with_head, submission
 
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.errors import Forbidden, HeadNonsense, HeadUnreachable, Unavailable
-from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB, Kind
+from rljob.cluster.kinds import CLUSTER_RL_RECIPE, CONFIG_MAP, EVENT, JOB, POD, RAY_CLUSTER, RL_RECIPE, RLJOB
 from rljob.control.job_memory import JobMemory
 from rljob.control.pod_lists import POD_LISTS_AT_ONCE, URGENT_LISTS_AT_ONCE
 from rljob.control.store_reads import PROGRESS_JITTER
@@ -122,7 +122,7 @@ async def test_progress_of_another_pod_or_submission_is_dropped(machine: Machine
     assert (await observe(machine)).progress is UNSEEN
 
 
-async def test_a_head_that_still_tells_of_the_attempt_before_is_idle_and_not_silent(machine: Machine) -> None:
+async def test_a_head_that_still_reports_the_attempt_before_is_idle_and_not_silent(machine: Machine) -> None:
     _, head = await start_with_head(machine)
     machine.wanted = Requirements(head=head, progress=True)
     ended = Progress(pod_uid=head.pod_uid, phase=Phase.ENDED, attempt=1, submission_id="c1-1", step=3)
@@ -164,7 +164,7 @@ async def test_of_several_heads_the_intended_one_is_shown(machine: Machine) -> N
     assert (seen.head_pod, seen.former_heads) == (younger, ())
 
 
-async def test_a_head_of_a_cluster_that_is_gone_is_told_apart(machine: Machine) -> None:
+async def test_the_head_of_a_deleted_cluster_is_a_former_head(machine: Machine) -> None:
     await start_with_head(machine)
     pod = machine.cluster.objects(POD)[0]
     # Its pods are terminating meanwhile, and may take as long as their grace period.
@@ -245,7 +245,7 @@ async def test_recipes_are_seen_without_a_request(machine: Machine) -> None:
     assert seen.unreadable == {}
 
 
-async def test_recipes_that_cannot_be_read_are_told_apart_from_missing_ones(machine: Machine) -> None:
+async def test_unreadable_recipes_are_distinct_from_missing_ones(machine: Machine) -> None:
     machine.cluster.unserved.add(RL_RECIPE)
     machine.cluster.faults.append(fail_calls("list", CLUSTER_RL_RECIPE, Forbidden("no"), times=1))
     await machine.start()
@@ -263,35 +263,6 @@ def recipe(name: str) -> dict[str, Any]:
     }
 
 
-def left(job: Manifest, name: str, intent: str) -> dict[str, Any]:
-    made = owned(job, f"{job['metadata']['uid']}/{intent}") | {"name": name}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": made, "immutable": True}
-
-
-async def test_what_a_job_left_is_found_with_a_cluster_that_no_watch_told_of(machine: Machine) -> None:
-    job = await machine.start()
-    machine.wanted = Requirements(recall=True)
-    assert (await observe(machine)).snapshot is None
-    made = machine.cluster.put(left(job, "s", "spec/1"))
-    machine.cluster.put(left(job, "c", "cluster/2"))
-    machine.cluster.hold_events()
-    machine.cluster.put(cluster_of(job))
-    seen = await observe(machine)
-    assert (seen.snapshot, seen.last_generation) == (made, 2)
-    assert [item["metadata"]["name"] for item in seen.clusters] == ["c1"]
-    machine.cluster.unserved.add(RAY_CLUSTER)
-    assert (await observe(machine)).last_generation == 2
-
-
-@pytest.mark.parametrize("kind", [CONFIG_MAP, RAY_CLUSTER])
-async def test_a_job_of_which_it_is_not_known_what_it_left_is_not_judged(machine: Machine, kind: Kind) -> None:
-    job = await machine.start()
-    machine.cluster.put(left(job, "c", "cluster/1"))
-    machine.wanted = Requirements(recall=True)
-    machine.cluster.faults.append(fail_calls("list", kind, Unavailable("down"), times=1))
-    assert (await observe(machine)).snapshot is UNSEEN
-
-
 async def test_the_snapshot_below_is_read_while_the_next_one_is_not_there(machine: Machine) -> None:
     job = await machine.start()
     below = machine.cluster.put(left(job, "s1", "spec/1"))
@@ -303,7 +274,7 @@ async def test_the_snapshot_below_is_read_while_the_next_one_is_not_there(machin
 
 
 @pytest.mark.parametrize(("heads", "seconds"), [(1, 30.0), (180, 30.0), (186, 31.0), (1000, 1000 / 6)])
-async def test_the_more_jobs_run_the_more_seldom_each_tells_of_a_further_step(
+async def test_the_more_jobs_run_the_less_often_each_writes_its_progress(
     machine: Machine, heads: int, seconds: float
 ) -> None:
     job = await machine.start()
@@ -314,7 +285,7 @@ async def test_the_more_jobs_run_the_more_seldom_each_tells_of_a_further_step(
     assert (await observe(machine)).progress_write_seconds == pytest.approx(seconds * spread)
 
 
-async def test_jobs_that_wait_in_a_queue_do_not_make_those_that_run_tell_more_seldom(machine: Machine) -> None:
+async def test_queued_jobs_do_not_make_running_ones_write_progress_less_often(machine: Machine) -> None:
     job = await machine.start()
     for number in range(1000):
         machine.reconciler.store.put(RAY_CLUSTER, machine.cluster.put(cluster_of(job, "1", number + 1)))

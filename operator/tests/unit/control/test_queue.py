@@ -180,7 +180,7 @@ async def test_a_worker_that_waits_takes_a_new_job_when_another_gives_one_back(c
         assert await waits == "b"
 
 
-def test_how_long_keys_waited_is_told_by_lane(clock: FrozenClock) -> None:
+def test_the_time_that_keys_waited_is_measured_by_lane(clock: FrozenClock) -> None:
     metrics = Metrics()
     queue: KeyQueue[str] = KeyQueue(clock.monotonic, metrics, lambda _: Lane.NEW)
     queue.add("a")

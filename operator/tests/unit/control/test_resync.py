@@ -67,7 +67,7 @@ async def test_a_list_that_fails_changes_nothing_and_is_no_success(machine: Mach
     assert resync.age_seconds() == 0
 
 
-async def test_a_kind_that_appears_is_told_to_the_watches(machine: Machine) -> None:
+async def test_a_kind_that_appears_restarts_the_watches(machine: Machine) -> None:
     machine.cluster.unserved.add(RAY_CLUSTER)
     await machine.start()
     resync = Resync(machine.reconciler, 300, "me", settle_seconds=0)

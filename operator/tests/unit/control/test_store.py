@@ -137,7 +137,7 @@ def test_a_version_that_is_no_number_is_believed() -> None:
     assert heard.store.put(RLJOB, odd)
 
 
-def test_what_has_changed_is_there_when_it_is_told() -> None:
+def test_a_change_is_in_the_store_when_its_callback_runs() -> None:
     seen: list[str | None] = []
     store = Store(lambda key: seen.append((store.job(key) or {"metadata": {}})["metadata"].get("resourceVersion")))
     for version in (1, 2):

@@ -163,7 +163,7 @@ async def test_trouble_of_the_outside_is_no_event_but_missing_permission_is(mach
     assert machine.events() == ["ReconcileError"]
 
 
-async def test_a_child_that_is_refused_is_for_the_core_to_tell(machine: Machine) -> None:
+async def test_a_refused_child_is_passed_to_the_core_without_an_event(machine: Machine) -> None:
     machine.decide = one_cluster
     await machine.start()
     machine.cluster.faults.append(fail_calls("create", RAY_CLUSTER, Forbidden("exceeded quota"), times=2))
@@ -175,7 +175,7 @@ async def test_a_child_that_is_refused_is_for_the_core_to_tell(machine: Machine)
     assert machine.seen[-1].refusals == ()
 
 
-async def test_a_bug_met_by_one_job_is_told_and_does_not_stop_the_others(machine: Machine) -> None:
+async def test_an_exception_for_one_job_creates_an_event_and_does_not_stop_the_others(machine: Machine) -> None:
     def decide(seen: Observed) -> Plan:
         if seen.job["metadata"]["namespace"] == KEY.namespace:
             raise ZeroDivisionError

@@ -101,7 +101,7 @@ def test_a_bad_row_is_refused_with_field_and_fix(change: Json, field: str, messa
     assert message in problem.message
 
 
-def test_all_problems_of_a_table_are_told_at_once() -> None:
+def test_all_problems_of_a_table_are_reported_at_once() -> None:
     with pytest.raises(TableError) as caught:
         read_table({"A2": {"description": "x"}, "b": 1, **{f"c{n}": {} for n in range(64)}})
     told = {problem.field: problem.message for problem in caught.value.problems}

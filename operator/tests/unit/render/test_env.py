@@ -6,6 +6,8 @@ import pytest
 from builders import IDENTITY, Json, group, merged, small_spec, typed
 
 from rljob.render.env import VARIABLES, operator_env
+from rljob.render.export import build_export
+from rljob.render.initializer import build_initializer
 from rljob.render.raycluster import build_raycluster
 
 ATLAS = merged(small_spec(group({"nodes": 2, "devicesPerNode": 16})), {"accelerator": {"class": "atlas-a3-superpod"}})
@@ -69,6 +71,38 @@ def test_the_users_own_variable_wins() -> None:
     worker = cluster["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["env"]
     assert [entry["value"] for entry in head if entry["name"] == "HCCL_CONNECT_TIMEOUT"] == ["1800"]
     assert [entry["value"] for entry in worker if entry["name"] == "HCCL_CONNECT_TIMEOUT"] == ["7200"]
+
+
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+
+
+def autoload(spec: Json) -> list[str | None]:
+    """Return the variable's value in head, worker, initializer and export."""
+    job = typed(merged(spec, WITH_JOBS))
+    assert job.export is not None
+    cluster = build_raycluster(IDENTITY, job, 1, "digest")["spec"]
+    pods = [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    jobs = [
+        build_initializer(IDENTITY, job, job.initializers[0]),
+        build_export(IDENTITY, job, job.export, "an-export", 2, None),
+    ]
+    pods += [made["spec"]["template"]["spec"] for made in jobs]
+    variables = [{entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]} for pod in pods]
+    return [each.get(AUTOLOAD) for each in variables]
+
+
+WITH_JOBS: Json = {
+    "initializers": [{"name": "prepare", "command": ["true"]}],
+    "checkpoint": {"path": "/data/checkpoints", "everySteps": 2},
+    "export": {"to": {"type": "Path", "path": "/data/export"}},
+}
+
+
+def test_torch_does_not_look_for_a_driver_where_no_device_is_held() -> None:
+    assert autoload(ATLAS) == ["0", None, "0", "0"]
+    assert autoload(small_spec()) == [None] * 4
+    own = {"template": {"env": [{"name": AUTOLOAD, "value": "1"}]}}
+    assert autoload(merged(ATLAS, group({"nodes": 2, "devicesPerNode": 16, **own}), {"head": own})) == ["1"] * 4
 
 
 def test_each_variable_stands_once_and_has_a_source() -> None:

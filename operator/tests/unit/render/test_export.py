@@ -103,7 +103,7 @@ def test_the_runtime_is_injected_and_found_by_the_shell() -> None:
     assert "/rljob/code" in words[2]
     own: dict[str, Any] = pod(built({"path": "/data/m"}, {"runtime": {"injection": "Never"}}))
     assert "initContainers" not in own
-    assert "/rljob/code" not in own["containers"][0]["command"][2]
+    assert "PYTHONPATH" not in own["containers"][0]["command"][2]
 
 
 def test_no_other_try_follows_a_request_that_cannot_be_met() -> None:

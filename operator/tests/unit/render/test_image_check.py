@@ -27,6 +27,16 @@ def test_the_runtime_comes_from_the_operators_image() -> None:
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
 
 
+def test_a_deep_check_has_verl_and_room_for_what_imports_write() -> None:
+    spec = build_pod(dataclasses.replace(CHECK, deep=True), "check")["spec"]
+    (copies,), (checks,) = spec["initContainers"], spec["containers"]
+    assert "--with-verl" in copies["command"]
+    assert {"name": "scratch", "mountPath": "/tmp"} in checks["volumeMounts"]
+    assert {"name": "HOME", "value": "/tmp"} in checks["env"]
+    assert checks["securityContext"]["readOnlyRootFilesystem"] is True
+    assert checks["resources"]["limits"]["memory"] == "8Gi"
+
+
 def test_the_pod_is_restricted_bounded_and_has_no_token_and_no_device() -> None:
     spec = build_pod(CHECK, "check")["spec"]
     assert spec["automountServiceAccountToken"] is False
@@ -70,7 +80,7 @@ def test_the_script_runs_the_runtimes_check(tmp_path: Path) -> None:
     assert done.returncode == 64, done.stderr
     found = json.loads(done.stdout)
     assert found["launchers"]["Verl"]["verdict"] == "refused"
-    assert "ray: jobs run as Ray jobs; install Ray" in " ".join(found["launchers"]["Command"]["reasons"])
+    assert "ray: jobs run as Ray jobs; install ray[" in " ".join(found["launchers"]["Command"]["reasons"])
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_head_holds_no_npu_and_each_worker_all_of_its_node() -> None:
     assert resources["requests"] == {"huawei.com/Ascend910": "2", "memory": "64Gi", "cpu": "10"}
 
 
-def test_ray_is_told_of_the_npus() -> None:
+def test_the_ray_start_params_contain_the_npus() -> None:
     params = render(SPEC)["spec"]["workerGroupSpecs"][0]["rayStartParams"]
     assert json.loads(json.loads(params["resources"])) == {"NPU": 2}
     assert params["num-cpus"] == "16"

@@ -53,7 +53,7 @@ def test_maps_merge_deeply_and_other_values_are_replaced() -> None:
     assert (patched["schedulerName"], patched["dnsConfig"]) == ("volcano", {"options": []})
 
 
-def test_a_container_is_told_by_its_name_and_its_lists_by_their_keys() -> None:
+def test_a_container_is_merged_by_its_name_and_its_lists_by_their_keys() -> None:
     found = ray(
         {
             "command": ["c"],

@@ -79,7 +79,7 @@ def test_the_users_own_affinity_stays() -> None:
         (wish(A3, level=RACK), False),
     ],
 )
-def test_blocks_that_affinity_cannot_ask_for_are_told_with_who_can(spec: Json, *, told: bool) -> None:
+def test_blocks_beyond_node_affinity_are_a_warning_with_the_schedulers_that_can(spec: Json, *, told: bool) -> None:
     words = [str(warning) for warning in warnings_of(typed(spec), LAUNCHER) if "nodesPerSuperPodBlock" in str(warning)]
     assert len(words) == told
     assert all("scheduling.queueName" in text and "Volcano" in text for text in words)

@@ -151,7 +151,7 @@ def test_what_a_pod_asks_for_is_what_the_scheduler_counts(template: Json, cpu: s
 
 def test_the_group_is_frozen_with_the_cluster_and_only_where_there_is_one() -> None:
     spec = typed(small_spec())
-    config = LAUNCHER.job_config(IDENTITY, spec, 1)
+    config = LAUNCHER(spec).job_config(IDENTITY, spec, 1)
     assert configmap.read_pod_group(configmap.build_cluster_config(IDENTITY, spec, 1, config)) is None
     frozen = configmap.build_cluster_config(
         IDENTITY, spec, 1, config, gang=Gang.VOLCANO, pod_group_fields=NEWEST_FIELDS

@@ -9,7 +9,7 @@ from builders import IDENTITY, Json, merged, small_spec, typed
 from corpus.bad import head
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.cli.report.fetch import reader_pod
+from rljob.reading.kept_records import reader_pod
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.raycluster import build_raycluster
 

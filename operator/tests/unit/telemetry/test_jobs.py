@@ -108,7 +108,7 @@ def test_an_attempt_is_counted_when_it_ends_and_once(page: Page) -> None:
     assert page.read("attempts_total", outcome="Preempted", saved="false") == 0
 
 
-def test_steps_that_no_checkpoint_holds_are_told(page: Page) -> None:
+def test_an_attempt_with_unsaved_steps_is_counted_as_unsaved(page: Page) -> None:
     page.see(0, training())
     page.see(1, ended("Lost", 7))
     assert page.read("attempts_total", outcome="Lost", saved="false") == 1
@@ -168,14 +168,14 @@ def test_ages_are_those_of_the_oldest(page: Page) -> None:
     assert page.read("jobs_stalled") == 1
 
 
-def test_a_silent_head_is_told(page: Page) -> None:
+def test_a_silent_head_is_counted(page: Page) -> None:
     page.see(
         0, training(conditions=[{"type": "Progressing", "reason": "HeadSilent"} | CONDITION | {"status": "Unknown"}])
     )
     assert page.read("jobs_silent") == 1
 
 
-def test_a_spent_budget_is_told_as_long_as_it_is_spent(page: Page) -> None:
+def test_a_spent_budget_is_counted_as_long_as_it_is_spent(page: Page) -> None:
     restart = Restart(max_restarts=1)
     page.see(0, training(budget={"userFailures": 1}))
     assert page.read("jobs_restart_budget_spent") == 0

@@ -116,7 +116,7 @@ def test_the_queue_of_a_job_stays_known_when_its_cluster_is_gone(page: Page) -> 
     assert page.read("device_seconds_total", queue="a") == 120
 
 
-def test_a_queue_that_is_told_late_is_counted_from_then_on(page: Page) -> None:
+def test_a_queue_that_is_known_late_is_counted_from_then_on(page: Page) -> None:
     page.see(0, running(), queue=None)
     page.see(60, running(), queue=None)
     page.see(90, running(), queue="a")

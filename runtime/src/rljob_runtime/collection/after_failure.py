@@ -13,14 +13,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from rljob_runtime.ascend_tools import KILL_SECONDS
 from rljob_runtime.contract import COLLECT_SECONDS, Collection, ContractError, ExitCode, JobConfig, Outcome
+from rljob_runtime.node.ascend_tools import KILL_SECONDS
 from rljob_runtime.outcomes import FENCED, MESSAGE_LIMIT, bounded
 
 EXPLAINABLE = frozenset({ExitCode.FAILED, ExitCode.ENVIRONMENT, ExitCode.STALLED, ExitCode.RULE_MATCHED})
 """Ends of a run that its nodes' logs may explain. A rule of the manifest may have matched such an end."""
 MARGIN_SECONDS = 2.0
-"""Before the deadline, at which the process is killed, it should end by itself."""
+"""The process should end by itself this long before the deadline, at which it is killed."""
 COMMAND = (sys.executable, "-m", "rljob_runtime", "collect")
 
 

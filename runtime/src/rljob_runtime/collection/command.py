@@ -19,15 +19,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_runtime import ray_cluster, stall
+from rljob_runtime import ray_cluster
 from rljob_runtime.collection import diagnosis
 from rljob_runtime.collection.node import NODES, PARSED, TOKEN, Request
 from rljob_runtime.collection.node import collect as collect_here
 from rljob_runtime.command.trainer import RAY_JOB_CONFIG
 from rljob_runtime.contract import Collection, ContractError, JobConfig, NodeLogs, PodVariable, head_paths
 from rljob_runtime.files import run_with_timeout, write_atomically
-from rljob_runtime.mirror import Mirror
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.mirror import Mirror
+from rljob_runtime.spool.spool import Spool
+from rljob_runtime.stacks import stall
 from rljob_runtime.stacks.frames import summarize
 from rljob_runtime.stacks.register import run_name
 
@@ -35,14 +36,15 @@ DIAGNOSIS = "diagnosis"
 RESULT = "collection.json"
 LOCK = "collect.lock"
 NODE_BYTES = 256 << 20
-"""For one node: 400 logs of CANN with less than a megabyte each, and the driver's."""
+"""Most bytes that are copied of one node: 400 logs of CANN with less than a megabyte each, and the driver's."""
 TOTAL_BYTES = 8 << 30
-"""For all nodes together, so that a job of many nodes does not fill its log volume: 128 nodes get 64 MiB each."""
+"""Most bytes for all nodes together, so that a job of many nodes does not fill its log volume: 128 nodes get 64 MiB
+each."""
 NODES_SHARE = 0.75
 """Part of the time for the nodes. ascend-fd gets the rest for the logs of all of them."""
 CONNECT_SECONDS = 6.0
 TARGET_SECONDS = 5.0
-"""For preparing a folder on the volume, which may hang."""
+"""Time to prepare a folder on the volume, which may hang."""
 
 
 class CollectError(RuntimeError):

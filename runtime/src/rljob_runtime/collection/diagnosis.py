@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.ascend_tools import KILL_SECONDS
 from rljob_runtime.contract import ForeignJSONError, legible, parse_foreign_json
+from rljob_runtime.node.ascend_tools import KILL_SECONDS
 
 PROGRAM = "ascend-fd"
 REPORT = Path("fault_diag_result/diag_report.json")
@@ -27,7 +27,7 @@ HOME_VARIABLE = "ASCEND_FD_HOME_PATH"
 REPORT_BYTES = 8 << 20
 FAULTS_SHOWN, PLACES_SHOWN = 2, 3
 TEXT_CHARACTERS = 200
-"""Of one description, which may be a page."""
+"""Characters kept of one description, which may be a page long."""
 NOTHING_FOUND = frozenset({"NORMAL_OR_UNSUPPORTED"})
 """Code without a fault (docs/en/faultdiag/user_guide/12_cleaning_and_diagnosing_fault_events.md)."""
 NO_ERROR_CODE = 102

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import ascend_tools
-from rljob_runtime.ascend_tools import ToolError, ToolMissingError
 from rljob_runtime.collection import diagnosis
 from rljob_runtime.collection.copying import Budget, copy_sources
 from rljob_runtime.collection.sources import ENVIRONMENT_CHECK, sources
 from rljob_runtime.contract import NodeLogs
-from rljob_runtime.hccl import node_name
+from rljob_runtime.node import ascend_tools
+from rljob_runtime.node.ascend_tools import ToolError, ToolMissingError
+from rljob_runtime.node.hccl import node_name
 from rljob_runtime.stacks.gather import is_running
 
 NODES, PARSED = "nodes", "parsed"
@@ -33,7 +33,7 @@ SETTLE_SECONDS = 3.0
 (ASCEND_LOG_DEVICE_FLUSH_TIMEOUT)."""
 SETTLE_POLL_SECONDS = 0.2
 COPY_SHARE = 0.5
-"""Of the time that is left; ascend-fd gets the rest."""
+"""Share of the remaining time that copying may take; ascend-fd gets the rest."""
 NOTES_MAX = 8
 SAME_NODE_MAX = 32
 """Pods of a job on one node."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import checkpoint
+from rljob_runtime.checkpoints import saved_steps
 from rljob_runtime.contract import CheckpointFence, CheckpointLayout, CommandCheckpoint, ExitCode, JobConfig, quoted
 from rljob_runtime.outcomes import RefusedError
 
@@ -77,10 +77,10 @@ def complete_steps(folder: Path, layout: CommandCheckpoint) -> Iterator[Saved]:
     for saved in sorted(steps, key=lambda saved: (saved.step, saved.time), reverse=True):
         if layout.layout is CheckpointLayout.VERL and layout.complete is None:
             if saved.root not in tracked:
-                tracked[saved.root] = checkpoint.tracked_step(saved.root)
+                tracked[saved.root] = saved_steps.tracked_step(saved.root)
             # verl writes the tracker last; with an asynchronous save, nothing else shows that the model is complete.
             last = tracked[saved.root]
-            if last is not None and saved.step <= last and checkpoint.is_complete(saved.path):
+            if last is not None and saved.step <= last and saved_steps.is_complete(saved.path):
                 yield saved
         elif saved.complete.exists() and not _is_empty(saved.complete):
             yield saved

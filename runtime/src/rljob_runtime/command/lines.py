@@ -68,7 +68,7 @@ class FileTail:
         return self._lines.feed(chunk)  # `_read` replaces the lines of a file that begins again
 
     def rest(self) -> str:
-        """Return the last line, which has no end, once the command has ended."""
+        """Return what the command wrote after its last line feed, once it has ended."""
         return self._lines.rest()
 
     def _skip_existing(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.command import attempt_folders, placeholders, progress
 from rljob_runtime.command.lines import FileTail
 from rljob_runtime.command.process import Child
@@ -23,9 +24,8 @@ from rljob_runtime.command.retention import Retention
 from rljob_runtime.command.saved_watch import SavedWatch
 from rljob_runtime.command.tensorboard import EventTail
 from rljob_runtime.contract import CommandConfig, CommandStop, JobConfig, Placeholder, ProgressSource, StopMode
-from rljob_runtime.resume import Start
-from rljob_runtime.step_metrics import VERL_TOKENS, Batch, RolloutWindow
-from rljob_runtime.stop_rules import Match, StopRules
+from rljob_runtime.spool.step_metrics import VERL_TOKENS, Batch, RolloutWindow
+from rljob_runtime.spool.stop_rules import Match, StopRules
 from rljob_runtime.trainer import Result, Setup
 from rljob_runtime.training_attempt import TrainingAttempt
 

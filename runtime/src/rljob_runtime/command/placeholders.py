@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.contract import CommandConfig, ExitCode, JobConfig, Placeholder
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.resume import Start
 
 NAMES = "|".join(re.escape(placeholder.value) for placeholder in Placeholder)
 PATTERN = re.compile(rf"\{{\{{({NAMES})\}}\}}|\{{({NAMES})\}}")

@@ -22,12 +22,12 @@ from rljob_runtime.contract import (
     quoted,
 )
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.step_metrics import VERL_TOKENS
+from rljob_runtime.spool.step_metrics import VERL_TOKENS
 
 LINE_CHARACTERS = 64 * 1024
 """A line is cut here before it is parsed. verl's console line has about 8,000 characters."""
 PATTERN_CHARACTERS = 4096
-"""The same for Pattern, as for restart rules (log_rules.py): the time of a match grows with the length."""
+"""The same for Pattern, as for restart rules (spool/log_rules.py): the time of a match grows with the length."""
 METRICS_MAX = 512
 NAME_CHARACTERS = 200
 NUMBER_CHARACTERS = 64

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import checkpoint
+from rljob_runtime.checkpoints import saved_steps
 from rljob_runtime.command import attempt_folders
 from rljob_runtime.command.attempt_folders import Saved
 from rljob_runtime.contract import CheckpointLayout, CommandCheckpoint
@@ -46,8 +46,8 @@ class Retention:
         if not saved.complete.is_relative_to(saved.entry):
             self.check_owner()
             saved.complete.unlink(missing_ok=True)
-        checkpoint.move_away(saved.entry, checkpoint.RETIRED, self.check_owner)
-        checkpoint.delete_retired(saved.entry.parent)
+        saved_steps.move_away(saved.entry, saved_steps.RETIRED, self.check_owner)
+        saved_steps.delete_retired(saved.entry.parent)
 
 
 def _oldest_kept(folder: Path, layout: CommandCheckpoint, keep: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Choose the step from which an attempt of a command starts: resume.py for steps that only the command can load.
+"""Choose the step from which an attempt of a command starts, as checkpoints/resume.py does for other trainers.
 
 The checkpoint folder is claimed by then. A step that is complete is taken as it is: which files belong to it, and how
 many devices can load it, is known to the command only.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from rljob_runtime import claims, resume
-from rljob_runtime.claims import Owner
+from rljob_runtime.checkpoints import claims, resume
+from rljob_runtime.checkpoints.claims import Owner
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.command import attempt_folders
 from rljob_runtime.command.attempt_folders import Saved
 from rljob_runtime.contract import CommandCheckpoint, ExitCode, JobConfig, ResumeMode, ResumeSource
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.preflight import Attempt
-from rljob_runtime.resume import Start
 
 
 def choose(job: JobConfig, attempt: Attempt) -> Start:

@@ -4,6 +4,9 @@ A file is a sequence of records (TFRecord: tensorboard/compat/tensorflow_stub/py
 an `Event` in protobuf's wire format (tensorboard/compat/proto/event.proto, summary.proto, tensor.proto). Only scalars
 are read. Their number for a step is not known, so a step counts once a later one begins or the command has ended.
 Nothing verifies the checksums: an event that does not parse is skipped.
+
+TensorBoard's own reader is not used, because it needs the packages tensorboard and protobuf, which the image of a
+command does not have to contain.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ FILE_MARK = "tfevents"
 FILES_MAX = 64
 """The last written ones of a folder."""
 PENDING_MAX = 64
-"""Steps of which only other scalars than those of `progress.metrics` are known."""
+"""Most steps that are kept while none of their scalars in `progress.metrics` has been read."""
 ENTRIES_MAX = 4096
 """Entries of the folder and its subfolders that one search looks at."""
 DEPTH_MAX = 4

@@ -12,10 +12,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rljob_runtime import ray_binding
+from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.command import loop
 from rljob_runtime.contract import CommandConfig, JobConfig, StopMode
-from rljob_runtime.resume import Start
+from rljob_runtime.node import ray_binding
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup, Trainer
 
 RAY_JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"

@@ -1,7 +1,8 @@
 """Strict JSON codec for the contract's frozen dataclasses: camelCase keys in JSON, snake_case fields in Python.
 
 Used only by the other modules of the contract. Decoding follows the annotations of the class, so a field is described
-once. An error contains the path of the invalid value.
+once. An error contains the path of the invalid value. It is not pydantic, because the runtime is copied into the image
+of any job and brings no packages of its own.
 
 Operator and image may have different versions. Requests (job.json, a stop) are read strictly: a key that the reader
 does not know must be reported. Responses (progress, an outcome) are read leniently: a newer sender may add keys.

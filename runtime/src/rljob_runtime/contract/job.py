@@ -30,6 +30,15 @@ class Platform(enum.StrEnum):
     CPU = "cpu"
 
 
+class TrainerMode(enum.StrEnum):
+    """How training and generation take turns (`trainer.mode`)."""
+
+    SYNC = "Sync"
+    """A step trains the responses to its own prompts."""
+    COLOCATE_ASYNC = "ColocateAsync"
+    """On the same devices in turns: prompts in flight pause while a step trains, and continue with the new weights."""
+
+
 @dataclass(frozen=True)
 class RequiredPath:
     """A file or folder that must exist in the pods before Ray work starts; otherwise exit 64 names field and path."""
@@ -149,6 +158,7 @@ class JobConfig:
     """Whether to bind processes to CPUs near their device."""
     needs: NodeNeeds = codec.added(NodeNeeds())  # noqa: RUF009 - frozen
     optimizations: Optimizations = codec.added(Optimizations())  # noqa: RUF009 - frozen
+    mode: TrainerMode = codec.added(TrainerMode.SYNC)  # noqa: RUF009 - a constant
     drafts: Drafts | None = None
     """When the rollout drafts tokens; None if it does not."""
     command: CommandConfig | None = None

@@ -16,6 +16,12 @@ IMAGE_SHELL_FILE = "/opt/ascend/environment.sh"
 INJECTED_FOLDER = "/rljob"
 """Where the runtime that an init container has copied is mounted. Its folder `code` belongs on PYTHONPATH."""
 
+UNAUTHENTICATED_RAY_MINIMUM = "2.46.0"
+"""The oldest Ray without token authentication that a job may ask for: of the releases that the images of the source
+documents pin, and with which tests/compat/test_ray.py was run."""
+RAY_WITHOUT_TOKENS = "RayWithoutTokens"
+"""The launcher's reason to refuse a Ray that ignores the cluster's token."""
+
 
 class AttemptVariable(enum.StrEnum):
     """Variables in the submission's `runtime_env.env_vars`: data of one attempt."""
@@ -46,6 +52,9 @@ class PodVariable(enum.StrEnum):
     METRICS_PORT = "RLJOB_METRICS_PORT"
     API_PORT = "RLJOB_API_PORT"
     """Ports of the exporter on the host network, where pods share them. Default: the ports in `Port`."""
+    RAY_JOBS_PORT = "RLJOB_RAY_JOBS_PORT"
+    """Port on 127.0.0.1 of Ray's job API, which the exporter then passes on. Only with a Ray that cannot check a token.
+    """
     CODE_USERNAME = "RLJOB_CODE_USERNAME"
     CODE_PASSWORD = "RLJOB_CODE_PASSWORD"  # noqa: S105 - a name
     """Credentials of a private Git repository, only in the container that fetches the code."""
@@ -59,7 +68,7 @@ class Port(enum.IntEnum):
     METRICS = 8090
     """`/metrics`, without a token."""
     API = 8091
-    """`/v1/progress` and `/v1/stop`, with the token."""
+    """`/v1/progress` and `/v1/stop`, with the token; for a Ray without tokens also its job API below `/api/jobs/`."""
 
 
 class SpoolFile(enum.StrEnum):

@@ -150,7 +150,8 @@ class Progress:
     """Median over the attempt's last thousand steps, from the start of a step to its record. It includes saving and
     validation, which `step_seconds` (the last step, by verl's own clock) partly excludes."""
     median_rollout_seconds: float | None = None
-    """Median over the same steps, from a rollout's first request to its last response."""
+    """Median over the same steps, from a rollout's first request to its last response. With prompts in flight across
+    steps, of the time that a step waits for responses: what a stop during it would save."""
     resumed_from_step: int | None = None
     """The step that this attempt has loaded; 0 if it started from the model. Absent until verl has loaded."""
     checkpoint_step: int | None = None

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from rljob_runtime.checkpoint import step_folder
+from rljob_runtime.checkpoints.saved_steps import step_folder
 from rljob_runtime.contract import (
     RESULT_BYTES_MAX,
     ContractError,
@@ -24,6 +24,7 @@ from rljob_runtime.contract import (
     ExportResult,
     legible,
 )
+from rljob_runtime.export.adapter import ADAPTER, has_adapter, not_merged
 from rljob_runtime.export.convert import convert
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.folder import Manifest, finished, put, seal, work_folder
@@ -48,7 +49,7 @@ def export(text: str, report: Path = TERMINATION_LOG) -> int:
         result, code = ExportResult(error.reason, str(error)), error.code
     except OSError as error:
         result, code = ExportResult("VolumeFailed", str(error)), ExitCode.ENVIRONMENT
-    print(f"rljob: {result.reason}: {result.message or result.path}", flush=True)  # noqa: T201
+    print(f"rljob: {result.reason}: {' '.join(filter(None, (result.path, result.message)))}", flush=True)  # noqa: T201
     _write(report, result)
     return int(code)
 
@@ -74,11 +75,13 @@ def _with_message(result: ExportResult, message: str) -> ExportResult:
 def export_step(request: ExportRequest, exactly: Path | None = None) -> ExportResult:
     """Export the step of a request: to the folder `exactly`, or else to the place that the request names.
 
-    Raises ExportError, OSError.
+    In `exactly` a run expects what was trained, so a LoRA adapter is refused there. Raises ExportError, OSError.
     """
     making: Path | None = None
     try:
         held = take(request)
+        if exactly is not None and has_adapter(held.actor):
+            raise ExportError(ExitCode.BAD_CONFIG, "AdapterNotMerged", not_merged(held.actor))
         place = exactly
         if place is None and request.place is ExportPlace.FOLDER:
             place = step_folder(Path(request.folder), held.number)
@@ -101,9 +104,11 @@ def export_step(request: ExportRequest, exactly: Path | None = None) -> ExportRe
 
 
 def _done(held: Held, manifest: Manifest, where: str) -> ExportResult:
-    return ExportResult("Exported", "", held.number, where, manifest.digest, manifest.bytes)
+    base = f"is the base model; what was trained is the LoRA adapter in its folder {ADAPTER}"
+    message = base if manifest.has_adapter else ""
+    return ExportResult("Exported", message, held.number, where, manifest.digest, manifest.bytes)
 
 
 def termination_log() -> Path:
-    """Return where the result goes; outside of a container, nowhere that matters."""
+    """Return the path to which the result is written; outside of a container it is discarded."""
     return TERMINATION_LOG if TERMINATION_LOG.exists() else Path(os.devnull)

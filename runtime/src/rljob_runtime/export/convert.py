@@ -3,7 +3,8 @@
 FSDP's shards go through `python -m verl.model_merger`, which loads all of them into one process and casts to bfloat16
 (verl/model_merger/fsdp_model_merger.py, 0.9.1). Where the trainer saved the weights in this format already, they are
 copied: Megatron does so unless it saves distributed checkpoints (verl/utils/checkpoint/megatron_checkpoint_manager.py,
-should_save_hf_model), and FSDP with `hf_model` among the saved contents.
+should_save_hf_model), and FSDP with `hf_model` among the saved contents. With a LoRA adapter FSDP saves this format by
+the names of peft, which transformers does not read (fsdp_checkpoint_manager.py:424), so its shards are converted.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from rljob_runtime.checkpoint_contents import FSDP_FILE
+from rljob_runtime.checkpoints.contents import FSDP_FILE
 from rljob_runtime.contract import ExitCode
+from rljob_runtime.export.adapter import MEGATRON_ADAPTER, has_adapter, lacks_base
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.image_check import verl_choice
 from rljob_runtime.outcomes import RefusedError
@@ -28,14 +30,15 @@ get_hf_model_checkpoint_path (0.9.1)."""
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "*.safetensors"
 LAST_LINES = 6
-WITHOUT_DEVICES = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": "", "ASCEND_RT_VISIBLE_DEVICES": ""}
-"""torch imports torch_npu by itself, which needs the driver of a node with NPUs (torch/__init__.py,
-_import_device_backends)."""
+WITHOUT_DEVICES = {"CUDA_VISIBLE_DEVICES": "", "ASCEND_RT_VISIBLE_DEVICES": ""}
 
 
 def convert(actor: Path, target: Path, *, trust_remote_code: bool) -> None:
     """Write the model into `target`, which does not exist. Raises ExportError."""
-    if (ready := _ready(actor)) is not None:
+    adapts = has_adapter(actor)
+    if adapts and lacks_base(actor):
+        raise _lacks_base(actor)
+    if not adapts and (ready := _ready(actor)) is not None:
         print(f"rljob: copying the weights in {ready}", flush=True)  # noqa: T201
         shutil.copytree(ready, target)
     elif (actor / FSDP_FILE).exists():
@@ -49,6 +52,16 @@ def convert(actor: Path, target: Path, *, trust_remote_code: bool) -> None:
             "checkpoints add hf_model to actor_rollout_ref.actor.checkpoint.save_contents",
         )
     _expect_whole(target)
+
+
+def _lacks_base(actor: Path) -> ExportError:
+    saved = actor / MEGATRON_ADAPTER
+    place = f"the adapter is in {saved}" if saved.is_dir() else "remove checkpoint.save_lora_only"
+    return ExportError(
+        ExitCode.BAD_CONFIG,
+        "NotConvertible",
+        f"{actor} has a LoRA adapter without its base model, so there is no model to convert; {place}",
+    )
 
 
 def _ready(actor: Path) -> Path | None:

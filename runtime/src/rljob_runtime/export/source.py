@@ -15,7 +15,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from rljob_runtime import checkpoint
+from rljob_runtime.checkpoints import saved_steps
 from rljob_runtime.contract import CHECKPOINT_SCORE, ExitCode, ExportRequest, ForeignJSONError, parse_foreign_json
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.files import write_atomically
@@ -39,7 +39,7 @@ class Step:
     @property
     def saved(self) -> int:
         """Return when it was saved, in nanoseconds; another save of the same step has another time."""
-        return (self.folder / checkpoint.COMPLETE_MARK).stat().st_mtime_ns
+        return (self.folder / saved_steps.COMPLETE_MARK).stat().st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Score:
-    """What speaks for a step."""
+    """The recorded score of a step, by which the best one is chosen."""
 
     reward: float | None
     validation: float | None
@@ -71,11 +71,11 @@ def write_score(made: Path, reward: float | None, validation: float | None) -> N
 def find_step(request: ExportRequest) -> Step:
     """Return the step that is asked for. Raises ExportError."""
     folder = Path(request.checkpoint)
-    complete = checkpoint.complete_steps(folder)
+    complete = saved_steps.complete_steps(folder)
     if not complete:
         raise ExportError(ExitCode.ENVIRONMENT, "NoCheckpoint", f"{folder} has no complete checkpoint")
     number = request.step or _best(folder, complete)
-    made = checkpoint.step_folder(folder, number)
+    made = saved_steps.step_folder(folder, number)
     if number not in complete:
         kept = ", ".join(map(str, complete[-8:]))
         raise ExportError(
@@ -88,7 +88,7 @@ def find_step(request: ExportRequest) -> Step:
 
 def _best(folder: Path, complete: list[int]) -> int:
     """Return the step with the best score, the newest of equal ones."""
-    scores = {step: _score(checkpoint.step_folder(folder, step)) for step in complete}
+    scores = {step: _score(saved_steps.step_folder(folder, step)) for step in complete}
     for values in (
         {step: score.validation for step, score in scores.items()},
         {step: score.reward for step, score in scores.items()},
@@ -138,14 +138,14 @@ def held_folder(request: ExportRequest) -> Path:
 def _held_before(request: ExportRequest) -> Held | None:
     folder = held_folder(request)
     try:
-        return Held(request.step, int((folder / WHOLE_MARK).read_text()), folder / checkpoint.MODEL_FOLDER)
+        return Held(request.step, int((folder / WHOLE_MARK).read_text()), folder / saved_steps.MODEL_FOLDER)
     except (FileNotFoundError, ValueError):
         return None
 
 
 def hold(step: Step, work: Path, saved: int) -> Path:
     """Return a folder with the actor's files of a step that nobody deletes, below `work`; raise ExportError if gone."""
-    source, held = step.folder / checkpoint.MODEL_FOLDER, work / checkpoint.MODEL_FOLDER
+    source, held = step.folder / saved_steps.MODEL_FOLDER, work / saved_steps.MODEL_FOLDER
     shutil.rmtree(work, ignore_errors=True)
     try:
         _link(source, held)
@@ -157,7 +157,7 @@ def hold(step: Step, work: Path, saved: int) -> Path:
         shutil.rmtree(work, ignore_errors=True)
         return source
     # The trainer may have moved the step away between two files.
-    sizes = {ranks for _, ranks in checkpoint.shards(held)}
+    sizes = {ranks for _, ranks in saved_steps.shards(held)}
     if not step.folder.is_dir() or any(missing_shards(held, ranks) for ranks in sizes):
         raise gone(step)
     write_atomically(work / WHOLE_MARK, str(saved).encode())
@@ -167,7 +167,7 @@ def hold(step: Step, work: Path, saved: int) -> Path:
 def missing_shards(actor: Path, ranks: int) -> list[str]:
     """Return the weights of ranks that are missing or truncated."""
     names = (f"model_world_size_{ranks}_rank_{rank}.pt" for rank in range(ranks))
-    return [name for name in names if not checkpoint.is_whole(actor / name)]
+    return [name for name in names if not saved_steps.is_whole(actor / name)]
 
 
 def gone(step: Step) -> ExportError:

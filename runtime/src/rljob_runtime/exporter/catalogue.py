@@ -254,6 +254,51 @@ REPLICA_REQUESTS = Metric(
     "rljob_replica_requests", "gauge", "Requests sent to the replica in the last rollout.", "our router", ("replica",)
 )
 
+# Prompts in flight across steps (trainer.mode ColocateAsync); absent in other modes.
+STALENESS = Metric(
+    "rljob_staleness_responses",
+    "gauge",
+    "Responses of the last step by the number of weight versions between those that began them and those that the step "
+    "updated; 0 if nothing lies between.",
+    "our trainer: tag min_global_steps of each response",
+    ("versions",),
+)
+MIXED_VERSIONS = Metric(
+    "rljob_mixed_versions_ratio",
+    "gauge",
+    "Share of the last step's responses that more than one version of the weights generated.",
+    "our trainer: tags min_global_steps and max_global_steps",
+    unit="ratio",
+)
+QUEUE = Metric(
+    "rljob_prompts_in_flight",
+    "gauge",
+    "Prompts in the queue after the last step by state (pending, running, finished, failure).",
+    "TransferQueue: tags of the prompts",
+    ("state",),
+)
+OLDEST_PROMPT = Metric(
+    "rljob_oldest_prompt_steps",
+    "gauge",
+    "Steps since the oldest prompt in flight was sent to the rollout, or was sent again after a resume or a failure.",
+    "TransferQueue: tags of the prompts",
+)
+PROMPTS = Metric(
+    "rljob_prompts",
+    "gauge",
+    "Prompts of the run over all its attempts, as the weights of now have seen them: `fetched` from data.train, "
+    "`trained`, tried again (`retried`), and `unaccounted`, which are in no place or in two and should be 0.",
+    "our trainer: the ledger of prompts in each checkpoint",
+    ("event",),
+)
+PROMPTS_DROPPED = Metric(
+    "rljob_prompts_dropped",
+    "gauge",
+    "Prompts of the run that were given up, by reason: `stale`, `filtered` by DAPO, or `failed`.",
+    "our trainer: the ledger of prompts in each checkpoint",
+    ("reason",),
+)
+
 # Since the head pod started, over all attempts.
 ATTEMPTS_TOTAL = Metric(
     "rljob_attempts_total", "counter", "Attempts that recorded a step on this head pod.", "steps.jsonl"
@@ -373,6 +418,12 @@ OWN = (
     ROLLOUT_TAIL,
     REPLICA_FINISH,
     REPLICA_REQUESTS,
+    STALENESS,
+    MIXED_VERSIONS,
+    QUEUE,
+    OLDEST_PROMPT,
+    PROMPTS,
+    PROMPTS_DROPPED,
     ATTEMPTS_TOTAL,
     STEPS_TOTAL,
     TOKENS_TOTAL,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rljob_runtime import step_metrics
 from rljob_runtime.contract import ContractError, JobConfig, Phase, Progress
 from rljob_runtime.exporter import catalogue, verl_metrics
 from rljob_runtime.exporter.exposition import Family, label_text
 from rljob_runtime.exporter.metric import Metric
 from rljob_runtime.exporter.totals import Totals, stage_seconds
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool import prompt_metrics, step_metrics
+from rljob_runtime.spool.spool import Spool
 
 MAX_REPLICAS = 256
 MAX_VERL_SERIES = 400
@@ -21,7 +21,6 @@ MAX_UPDATES = 32
 """Updates of a step whose figures are served, the first ones. steps.jsonl has all."""
 TPS_PREFIX = f"{step_metrics.PREFIX}/tokens_per_second/"
 TOKENS_PREFIX = f"{step_metrics.PREFIX}/tokens/"
-SHARE_PREFIX = f"{step_metrics.PREFIX}/stage_share/"
 REPLICA_PREFIX = f"{step_metrics.PREFIX}/replica/"
 PLAIN = {
     "critic/score/mean": catalogue.REWARD,
@@ -34,8 +33,19 @@ PLAIN = {
     step_metrics.DENSE_PADDING: catalogue.DENSE_PADDING,
     step_metrics.UPDATES_WAITING: catalogue.UPDATES_WAITING,
     step_metrics.CONTROL_CALL_SECONDS: catalogue.CONTROL_CALL,
+    prompt_metrics.MIXED_VERSIONS: catalogue.MIXED_VERSIONS,
+    prompt_metrics.OLDEST_PROMPT: catalogue.OLDEST_PROMPT,
 }
 """Values without labels of their own."""
+LABELLED = {
+    f"{step_metrics.PREFIX}/stage_share/": (catalogue.STAGE_SHARE, "stage"),
+    TOKENS_PREFIX: (catalogue.STEP_TOKENS, "tokens"),
+    prompt_metrics.STALENESS_PREFIX: (catalogue.STALENESS, "versions"),
+    prompt_metrics.QUEUE_PREFIX: (catalogue.QUEUE, "state"),
+    prompt_metrics.PROMPTS_PREFIX: (catalogue.PROMPTS, "event"),
+    prompt_metrics.DROPPED_PREFIX: (catalogue.PROMPTS_DROPPED, "reason"),
+}
+"""Metrics with one label, which is the rest of the key."""
 REPLICA = {"finish_seconds": catalogue.REPLICA_FINISH, "requests": catalogue.REPLICA_REQUESTS}
 
 
@@ -150,10 +160,6 @@ def _add_step(families: Families, metrics: Mapping[str, float]) -> None:
         if key.startswith(TPS_PREFIX):
             stage, tokens, per = key.removeprefix(TPS_PREFIX).split("/")
             families.add(catalogue.TOKENS_PER_SECOND, value, stage=stage, tokens=tokens, per=per)
-        elif key.startswith(TOKENS_PREFIX):
-            families.add(catalogue.STEP_TOKENS, value, tokens=key.removeprefix(TOKENS_PREFIX))
-        elif key.startswith(SHARE_PREFIX):
-            families.add(catalogue.STAGE_SHARE, value, stage=key.removeprefix(SHARE_PREFIX))
         elif key.startswith(REPLICA_PREFIX):
             replica, figure = key.removeprefix(REPLICA_PREFIX).split("/")
             if int(replica) < MAX_REPLICAS:
@@ -163,6 +169,10 @@ def _add_step(families: Families, metrics: Mapping[str, float]) -> None:
         elif key.startswith(step_metrics.UPDATE_PREFIX):
             update, figure = key.removeprefix(step_metrics.UPDATE_PREFIX).split("/")
             _add_update(families, int(update), figure, value)
+        else:
+            for prefix, (metric, label) in LABELLED.items():
+                if key.startswith(prefix):
+                    families.add(metric, value, **{label: key.removeprefix(prefix)})
 
 
 def _add_update(families: Families, update: int, figure: str, value: float) -> None:

@@ -15,7 +15,7 @@ from rljob_runtime.exporter.aggregator import Aggregator
 from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_UPDATES, MAX_VERL_SERIES, Families
 from rljob_runtime.exporter.exposition import Family, render, within_label_limits
 from rljob_runtime.exporter.totals import Totals
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 
 VERL_NAMES = frozenset(metric.name for metric in verl_metrics.METRICS)
 MAX_VLLM_SUMMED = 1000

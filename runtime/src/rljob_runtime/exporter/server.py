@@ -7,8 +7,11 @@ wait until it reports the end of the run.
 from __future__ import annotations
 
 import hmac
+import http.client
 import logging
 import os
+import re
+import shutil
 import signal
 import sys
 import threading
@@ -34,10 +37,14 @@ from rljob_runtime.contract import (
 from rljob_runtime.exporter.connections import Connections
 from rljob_runtime.exporter.exposition import CONTENT_TYPE
 from rljob_runtime.exporter.scrape import Scrape
-from rljob_runtime.spool import Spool
+from rljob_runtime.spool.spool import Spool
 from rljob_runtime.stop import OVER, seen_progress
 
 BODY_LIMIT = 64 * 1024
+RAY_JOBS = re.compile(r"/api/jobs/(?:[\w-]+(?:/logs)?)?", re.ASCII)
+"""What the operator asks of Ray's job API: a submission, a job, its log."""
+RAY_SECONDS = 10.0
+"""Ray starts a supervisor actor before it answers a submission; the operator waits as long."""
 IO_TIMEOUT_SECONDS = 5
 POLL_SECONDS = 0.5
 FAREWELL_SECONDS = 7.0
@@ -54,6 +61,8 @@ class Exporter:
     config: Path
     pod_uid: str
     token: str
+    ray_jobs_port: int | None = None
+    """Port of Ray's job API, if Ray cannot check tokens."""
 
     def progress(self) -> Progress:
         """Return the current attempt's progress, or phase Idle if there is no attempt."""
@@ -125,7 +134,7 @@ class MetricsHandler(Handler):
 
 
 class ApiHandler(Handler):
-    """`/v1/progress`, `/v1/stop` and `/healthz`."""
+    """`/v1/progress`, `/v1/stop` and `/healthz`; for a Ray without tokens, also its job API."""
 
     def do_GET(self) -> None:
         """Answer GET requests."""
@@ -135,14 +144,16 @@ class ApiHandler(Handler):
             return
         elif self.path == "/v1/progress":
             self.answer(HTTPStatus.OK, self.exporter.progress().to_json())
+        elif self._is_of_ray():
+            self._pass_on()
         else:
             self.refuse(HTTPStatus.NOT_FOUND, "not found; see /v1/progress and /v1/stop")
 
     def do_POST(self) -> None:
-        """Accept a stop request."""
+        """Accept a stop request, or a submission to a Ray without tokens."""
         if not self._allowed():
             return
-        if self.path != "/v1/stop":
+        if self.path != "/v1/stop" and not self._is_of_ray():
             self.refuse(HTTPStatus.NOT_FOUND, "not found; see /v1/stop")
             return
         length = self.headers.get("Content-Length", "")
@@ -152,8 +163,12 @@ class ApiHandler(Handler):
         if int(length) > BODY_LIMIT:
             self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_LIMIT} bytes")
             return
+        body = self.rfile.read(int(length))
+        if self._is_of_ray():
+            self._pass_on(body)
+            return
         try:
-            request = StopRequest.from_json(self.rfile.read(int(length)))
+            request = StopRequest.from_json(body)
         except (ContractError, UnicodeDecodeError) as error:
             self.refuse(HTTPStatus.BAD_REQUEST, str(error))
             return
@@ -167,6 +182,32 @@ class ApiHandler(Handler):
         if progress.phase is not Phase.ENDED:
             self.exporter.spool.request_stop(request)
         self.answer(HTTPStatus.ACCEPTED, progress.to_json())
+
+    def _is_of_ray(self) -> bool:
+        return self.exporter.ray_jobs_port is not None and RAY_JOBS.fullmatch(self.path) is not None
+
+    def _pass_on(self, body: bytes | None = None) -> None:
+        """Answer with what Ray's job API on this head answers to the same request."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.exporter.ray_jobs_port, timeout=RAY_SECONDS)
+        try:
+            # Ray 2.48 fails on a request without a User-Agent (dashboard/optional_utils.py:137).
+            named = {"Content-Type": "application/json", "User-Agent": self.server_version}
+            connection.request(self.command, self.path, body, named)
+            answered = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"Ray's job API does not answer: {error}")
+        else:
+            self.close_connection = True
+            self.send_response(answered.status)
+            self.send_header("Content-Type", answered.headers.get("Content-Type", "text/plain"))
+            if length := answered.headers.get("Content-Length"):
+                # Without it, an answer that Ray cuts off would look complete.
+                self.send_header("Content-Length", length)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            shutil.copyfileobj(answered, self.wfile)
+        finally:
+            connection.close()
 
     def _allowed(self) -> bool:
         if self.exporter.authorized(self.headers.get("Authorization", "")):
@@ -235,6 +276,7 @@ def serve(environ: Mapping[str, str], spool: Path, outlive_seconds: float) -> in
         config=Path(environ.get(PodVariable.CONFIG) or head_paths().config),
         pod_uid=environ.get(PodVariable.POD_UID, ""),
         token=environ.get(PodVariable.TOKEN, ""),
+        ray_jobs_port=int(environ[PodVariable.RAY_JOBS_PORT]) if PodVariable.RAY_JOBS_PORT in environ else None,
     )
     if not exporter.token:
         log.warning("%s is not set: all progress and stop requests are refused", PodVariable.TOKEN.value)

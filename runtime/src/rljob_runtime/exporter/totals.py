@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_runtime import step_metrics
 from rljob_runtime.contract import SpoolFile, StepMetric
-from rljob_runtime.spool import Spool, StepRecord, read_line
+from rljob_runtime.spool import step_metrics
+from rljob_runtime.spool.spool import Spool, StepRecord, read_line
 
 TOKENS = f"{step_metrics.PREFIX}/tokens/"
 REPLICA = f"{step_metrics.PREFIX}/replica/"

@@ -80,7 +80,7 @@ PADDING = (
         "tokens",
     ),
 )
-"""Summed over the replicas (verl_plugin/padding_counter.py)."""
+"""Summed over the replicas (verl_plugin/router/padding_counter.py)."""
 
 LEFT_OUT = ("vllm:lora_requests_info",)
 """Families whose sum has no meaning."""

@@ -16,7 +16,7 @@ from typing import Any
 from rljob_runtime.fork_server.client import BEGIN, FILES_MAX, HEADER, NO
 
 REQUEST_SECONDS = 10.0
-"""For a client to send its request: it has nothing else to do."""
+"""Time for a client to send its request; it does nothing else meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Asked:
             self.client.settimeout(REQUEST_SECONDS)
 
     def refuse(self, reason: str) -> None:
-        """Tell the client to become an ordinary process."""
+        """Order the client to become an ordinary process."""
         if self.wants_process:
             tell(f"not forked: {reason}: {' '.join(self.request['arguments'])[:120]}")
             with contextlib.suppress(OSError):
@@ -69,7 +69,7 @@ class Asked:
 
 
 def read(client: socket.socket) -> Asked | None:
-    """Read a request; None if it cannot be read, which is told."""
+    """Read a request; None, after a line in the log, if it cannot be read."""
     client.settimeout(REQUEST_SECONDS)
     files = array.array("i")
     try:

@@ -79,7 +79,7 @@ def connect(run: str, environ: Mapping[str, str]) -> socket.socket:
 
 
 def _start(place: Path, environ: Mapping[str, str]) -> None:
-    """Start the server with a socket that listens already: who comes while it imports waits in the queue."""
+    """Start the server with a socket that listens already: clients that connect during its imports are queued."""
     address = place / "socket"
     address.unlink(missing_ok=True)
     _write_executable(place)
@@ -182,7 +182,7 @@ def send(connection: socket.socket, arguments: Sequence[str], files: Sequence[in
 
 
 def _is_open(number: int) -> bool:
-    """Report whether a file is open; the listing itself was, and is not any more."""
+    """Report whether a file is open. The file of the directory listing itself was open, and is closed now."""
     try:
         os.fstat(number)
     except OSError:

@@ -20,7 +20,7 @@ PLUGIN = "rljob_runtime.verl_plugin.plugin"
 
 @dataclass(frozen=True)
 class Forked:
-    """What a process is to become."""
+    """What a forked process has to run."""
 
     asked: Mapping[str, Any]
     """See `client.request`."""
@@ -31,7 +31,7 @@ class Forked:
 
 
 def become(forked: Forked) -> None:
-    """Take over everything and run the program; it ends as the program does."""
+    """Take over the client's files, limits and environment, run the program, and end as it does."""
     asked = forked.asked
     _take_files(forked.files, asked["files"])
     os.chdir(asked["folder"])
@@ -58,7 +58,7 @@ def _take_files(received: list[int], wanted: list[int]) -> None:
 
 
 def _take_limits(asked: Mapping[str, Any]) -> None:
-    """Take over what the client has from who started it; what the kernel refuses stays as it is."""
+    """Take over the limits that the client has inherited; those that the kernel refuses stay unchanged."""
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, asked["affinity"])
     with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 
-from rljob_runtime import core_binding
+from rljob_runtime.node import core_binding
 
 LIBRARIES = ("numpy", "pandas", "torch", "tensordict", "transformers")
 """They read nothing of Ray's."""
@@ -28,7 +28,8 @@ PARTS = (
     "verl.workers.engine_workers",
     "verl.experimental.agent_loop",
     "verl.experimental.reward_loop",
-    "rljob_runtime.verl_plugin.trainer",
+    "rljob_runtime.verl_plugin.trainer.sync_trainer",
+    "rljob_runtime.verl_plugin.trainer.async_trainer",
     "vllm.v1.engine.async_llm",
     "vllm.v1.engine.core",
     "vllm.v1.executor.multiproc_executor",
@@ -63,7 +64,7 @@ def import_libraries() -> None:
 
 
 def take_over(environ: Mapping[str, str], own: Iterable[str]) -> list[str]:
-    """Take a worker's environment, without the variables `own` of its process; return what came too late to be read."""
+    """Take a worker's environment, without the variables `own` of its process; return those that were set too late."""
     late = {
         name
         for name in os.environ.keys() | environ.keys()

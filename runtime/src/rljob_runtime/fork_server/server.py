@@ -20,17 +20,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_runtime import core_binding
 from rljob_runtime.fork_server import preload
 from rljob_runtime.fork_server.asked import REQUEST_SECONDS, Asked, read, tell
 from rljob_runtime.fork_server.client import FIRST_OWN_FILE, NUMBER, PER_PROCESS, VARIABLE, YES
 from rljob_runtime.fork_server.forked import Forked, become
+from rljob_runtime.node import core_binding
 from rljob_runtime.stacks import register as stack_register
 
 IDLE_SECONDS = 300.0
-"""A server without a child ends after that; the next client starts another one."""
+"""A server without a child ends after this time; the next client starts another one."""
 ORPHAN_SECONDS = 5.0
-"""After the end of the raylet, in which Ray's workers end by themselves."""
+"""How long the server stays after the raylet has ended; Ray's workers end by themselves in this time."""
 
 
 PLAIN_ENGINE = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
@@ -52,12 +52,12 @@ class Child:
 
 @dataclass
 class Server:
-    """What the loop holds."""
+    """The state of the event loop."""
 
     expected: Mapping[str, str]
     """The environment with which everything was imported."""
     changed: Mapping[str, str]
-    """What the imports themselves set in it."""
+    """Variables that the imports have set in the environment."""
     refuses: str | None = None
     """Why nothing may be forked."""
     children: dict[int, Child] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Server:
     idle_since: float = field(default_factory=time.monotonic)
 
     def serve(self, listener: socket.socket, first: Asked) -> Forked | None:
-        """Fork until nobody needs it any more; in a forked process, return what that is to become."""
+        """Fork processes until no longer needed. In a forked process, return what it has to run."""
         woken, wake = socket.socketpair()
         for end in (woken, wake):
             end.settimeout(0)
@@ -105,7 +105,7 @@ class Server:
         self.ends = time.monotonic() + ORPHAN_SECONDS
 
     def _close_all(self, own: tuple[socket.socket, ...]) -> None:
-        """Close, in a forked process, what is the server's."""
+        """Close the files of the server in a forked process."""
         self.selector.close()
         for one in (*own, *(child.client for child in self.children.values())):
             one.close()
@@ -207,7 +207,7 @@ class Server:
 
 
 def _ended() -> Iterator[int]:
-    """Yield children that have ended; the caller waits for each, until which its number is its own."""
+    """Yield children that have ended. Until the caller waits for a child, the kernel does not reuse its process ID."""
     while True:
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -219,7 +219,7 @@ def _ended() -> Iterator[int]:
 
 
 def _kill(pid: int, number: int) -> None:
-    """Signal a child; it has not been waited for, so the number is still its own."""
+    """Signal a child. It has not been waited for, so its process ID is not in use by another process."""
     with contextlib.suppress(ProcessLookupError, ValueError):
         os.kill(pid, number)
 
@@ -283,7 +283,7 @@ def prepare(first: Asked) -> Server:
 
 
 def main() -> None:
-    """Serve; in a forked process, become that."""
+    """Run the server until it is no longer needed. A forked process returns from `serve` and runs its program."""
     listener = socket.socket(fileno=int(sys.argv[1]))
     # Where it was started from; a forked process puts its own first.
     del sys.path[0]

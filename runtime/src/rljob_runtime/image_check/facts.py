@@ -25,12 +25,16 @@ class ImageFacts:
     python: tuple[int, int]
     bash: str | None
     """Path of bash; None if it is not on PATH."""
+    wget: str | None
+    """The same of wget."""
     distributions: Mapping[str, str] = field(default_factory=dict)
     """Normalised name of an installed distribution -> version. Only those of `requirements`."""
     cann: str | None = None
     """Release of the CANN toolkit."""
     seams: Mapping[str, SeamFacts] = field(default_factory=dict)
     """`Seam.name` -> what was found. Has no entry for a package that is not installed."""
+    devlib: str | None = None
+    """Folder with the toolkit's substitutes for the driver; empty without one, None if nobody looked."""
 
     @property
     def on_npu(self) -> bool:
@@ -49,6 +53,8 @@ class Verdict(enum.StrEnum):
     """What a launcher can do with the image, from best to worst."""
 
     FITS = "fits"
+    UNTRIED = "untried"
+    """A release outside the range that is declared to work. Nothing shows that it fails."""
     DEGRADED = "degraded"
     REFUSED = "refused"
 
@@ -63,7 +69,9 @@ class Row:
     verdicts: Mapping[Launcher, Verdict]
     """Only the launchers that need it."""
     message: str = ""
-    """What is lost or why it is refused, and what to do."""
+    """What is lost, untried or why it is refused, and what to do."""
+    install: str = ""
+    """If a package is what it lacks: the requirement for pip."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +87,16 @@ class Judgement:
         order = list(Verdict)
         return max((row.verdicts[launcher] for row in self.rows if launcher in row.verdicts), key=order.index)
 
+    def install(self, launcher: Launcher) -> tuple[str, ...]:
+        """Return the requirements for pip of what this launcher is refused for."""
+        rows = (row for row in self.rows if row.verdicts.get(launcher) is Verdict.REFUSED and row.install)
+        return tuple(dict.fromkeys(row.install for row in rows))
+
     def reasons(self, launcher: Launcher) -> tuple[str, ...]:
-        """Return what this launcher loses or cannot do without."""
+        """Return what this launcher cannot do without, loses, or meets untried: the worst first."""
         return tuple(
             f"{row.subject}: {row.message}"
+            for verdict in (Verdict.REFUSED, Verdict.DEGRADED, Verdict.UNTRIED)
             for row in self.rows
-            if row.verdicts.get(launcher, Verdict.FITS) is not Verdict.FITS
+            if row.verdicts.get(launcher) is verdict
         )

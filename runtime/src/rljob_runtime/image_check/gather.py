@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rljob_runtime.image_check.facts import ImageFacts, SeamFacts
 from rljob_runtime.image_check.requirements import READ
 from rljob_runtime.image_check.seams import TABLE
 from rljob_runtime.image_check.source import Sources
-from rljob_runtime.node_checks.gather import cann_version
+from rljob_runtime.node_checks.gather import ASCEND_ROOT, cann_version
+
+TOOLKITS = ("cann", "ascend-toolkit/latest")
+"""CANN's toolkit below ASCEND_ROOT, where ASCEND_TOOLKIT_HOME is not set."""
+SUBSTITUTES = ("devlib", "{arch}-linux/devlib", "{arch}-linux/devlib/linux/{arch}")
+"""Folders of a toolkit in which releases have substitutes for the driver: cann_environment.sh."""
 
 
 def gather(path: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> ImageFacts:
@@ -20,10 +27,20 @@ def gather(path: Sequence[str] | None = None, environ: Mapping[str, str] = os.en
     return ImageFacts(
         python=running_python(),
         bash=shutil.which("bash", path=environ.get("PATH")),
+        wget=shutil.which("wget", path=environ.get("PATH")),
         distributions=distributions(path),
         cann=cann_version(environ),
+        devlib=devlib(environ),
         seams=seams(Sources(path)),
     )
+
+
+def devlib(environ: Mapping[str, str] = os.environ, root: str = ASCEND_ROOT) -> str:
+    """Return the folder with CANN's substitutes for the driver; empty if the image has none."""
+    homes = [environ.get("ASCEND_TOOLKIT_HOME", ""), *(f"{root}/{name}" for name in TOOLKITS)]
+    arch = {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    folders = (f"{home}/{name.format(arch=arch)}" for home in homes if home for name in SUBSTITUTES)
+    return next((folder for folder in folders if Path(folder, "libascend_hal.so").exists()), "")
 
 
 def running_python() -> tuple[int, int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from rljob_runtime.contract import UNAUTHENTICATED_RAY_MINIMUM
 from rljob_runtime.image_check.facts import ImageFacts, Judgement, Launcher, Row, SeamFacts, Verdict
 from rljob_runtime.image_check.requirements import (
     PYTHON_BELOW,
@@ -16,13 +18,29 @@ from rljob_runtime.image_check.requirements import (
     VERL_PYTHON_BELOW,
     Requirement,
 )
+from rljob_runtime.image_check.seam import Platform, Seam
 from rljob_runtime.image_check.seams import TABLE as SEAMS
-from rljob_runtime.image_check.seams import Platform, Seam
 from rljob_runtime.node_checks.versions import minimums, older
 
 BOTH = (Launcher.VERL, Launcher.COMMAND)
 ONLY_VERL = (Launcher.VERL,)
 ABSENT = "absent"
+RAY = f"ray[default]>={RAY_MINIMUM}"
+RAY_PROBED_BY_HTTP = "2.53.0"
+"""KubeRay's probes of earlier releases run wget: v1.6.2, ray-operator/controllers/ray/common/pod.go:467-508."""
+RAY_REMEDY = f"install {RAY}, and name its release in runtime.rayVersion"
+TORCH_NPU = "torch_npu X.Y is compiled against torch X.Y, and that of 2.10.0 needs a symbol that torch 2.11.0 lacks"
+"""`nm -D` of libtorch_npu.so in the wheel 2.10.0.post4 and of torch 2.11.0's libraries:
+c10::MessageLogger::MessageLogger(char const*, int, int, bool)."""
+VLLM_ASCEND = "vllm-ascend, docs/source/community/versioning_policy.md: X.Y.Z is for vLLM X.Y.Z"
+NO_DEVLIB = (
+    "the toolkit has no libascend_hal.so there, and verl imports torch_npu on the head, whose pod has no driver; use "
+    "an image with the whole toolkit, or mount the driver of the node in the head"
+)
+EXTENDED = frozenset({"torch", "vllm"})
+"""On NPUs, another release of them needs another release of what is compiled against them."""
+COMPILED = frozenset({"torch-npu"})
+"""Extensions that fail to load beside another release."""
 SEAMS_NAMED = 3
 """Changed seams that the message about a replaced verl names."""
 REPLACED = frozenset({"verl", "transfer_queue"})
@@ -46,9 +64,11 @@ def changed_seams(facts: ImageFacts) -> list[Row]:
     return [row for row in rows if row.verdicts[Launcher.VERL] is not Verdict.FITS]
 
 
-def _row(subject: str, seen: str | None, problem: str, launchers: tuple[Launcher, ...]) -> Row:
-    verdict = Verdict.REFUSED if problem else Verdict.FITS
-    return Row(subject, seen or ABSENT, dict.fromkeys(launchers, verdict), problem)
+def _row(
+    subject: str, seen: str | None, problem: str, launchers: tuple[Launcher, ...], verdict: Verdict = Verdict.REFUSED
+) -> Row:
+    """Return a row with the verdict if there is a problem."""
+    return Row(subject, seen or ABSENT, dict.fromkeys(launchers, verdict if problem else Verdict.FITS), problem)
 
 
 def _base(facts: ImageFacts) -> Iterator[Row]:
@@ -57,24 +77,41 @@ def _base(facts: ImageFacts) -> Iterator[Row]:
     yield _row("bash", facts.bash, problem, BOTH)
     yield _python(facts.python)
     ray = facts.distributions.get("ray")
+    if ray is not None and older(ray, RAY_PROBED_BY_HTTP):
+        problem = "" if facts.wget else f"KubeRay's probes run it with Ray before {RAY_PROBED_BY_HTTP}; install it"
+        yield _row("wget", facts.wget, problem, BOTH)
     problem = ""
     if ray is None:
-        problem = f"jobs run as Ray jobs; install Ray {RAY_MINIMUM} or later"
+        problem = f"jobs run as Ray jobs; {RAY_REMEDY}"
     elif older(ray, RAY_MINIMUM):
-        problem = f"it cannot check the cluster's token; install Ray {RAY_MINIMUM} or later"
-    yield _row("ray", ray, problem, BOTH)
+        problem = f"it cannot check the token that keeps others out of the cluster; {RAY_REMEDY}"
+        if not older(ray, UNAUTHENTICATED_RAY_MINIMUM):
+            allowed = "or set runtime.unauthenticatedRay where the limit unauthenticated-ray of the namespace allows it"
+            yield Row("ray", ray, dict.fromkeys(BOTH, Verdict.DEGRADED), f"{problem}, {allowed}", install=RAY)
+            return
+    yield replace(_row("ray", ray, problem, BOTH), install=RAY if problem else "")
 
 
 def _python(version: tuple[int, int]) -> Row:
     seen = _dotted(version)
-    if not PYTHON_MINIMUM <= version < PYTHON_BELOW:
-        newest = _dotted((PYTHON_BELOW[0], PYTHON_BELOW[1] - 1))
-        wanted = f"the runtime needs Python {_dotted(PYTHON_MINIMUM)} to {newest}; use an image with one of them"
-        return _row("python", seen, wanted, BOTH)
-    if version < VERL_PYTHON_BELOW:
-        return _row("python", seen, "", BOTH)
-    message = f"verl {VERL} needs a Python before {_dotted(VERL_PYTHON_BELOW)}; use such an image, or launcher Command"
-    return Row("python", seen, {Launcher.VERL: Verdict.REFUSED, Launcher.COMMAND: Verdict.FITS}, message)
+    if version < PYTHON_MINIMUM:
+        problem = f"the runtime needs Python {_dotted(PYTHON_MINIMUM)} or later; use an image with it"
+        return _row("python", seen, problem, BOTH)
+    runtime = f"{_dotted(PYTHON_MINIMUM)} to {_before(PYTHON_BELOW)}"
+    if version >= PYTHON_BELOW:
+        return _row("python", seen, untried(f"Python {runtime} (docs/compatibility.md)"), BOTH, Verdict.UNTRIED)
+    problem = untried(f"Python to {_before(VERL_PYTHON_BELOW)} (verl {VERL}, METADATA: Requires-Python)")
+    row = _row("python", seen, problem if version >= VERL_PYTHON_BELOW else "", ONLY_VERL, Verdict.UNTRIED)
+    return replace(row, verdicts={**row.verdicts, Launcher.COMMAND: Verdict.FITS})
+
+
+def untried(known: str) -> str:
+    """Return the message about a release outside those that upstream, or this project for its own code, declares."""
+    return f"not tried by this project; declared to work: {known}. Use that if jobs fail"
+
+
+def _before(version: tuple[int, int]) -> str:
+    return _dotted((version[0], version[1] - 1))
 
 
 def _dotted(version: tuple[int, int]) -> str:
@@ -98,14 +135,22 @@ def _requirements(facts: ImageFacts) -> Iterator[Row]:
         if wanted.injected and injects_verl(facts):
             continue
         name, version = _installed(facts, wanted)
-        problem = ""
-        if version is None or not wanted.accepts(version):
-            problem = f"verl {VERL} needs {f'{name} {wanted.range}'.strip()} ({wanted.source}); install it"
-        yield _row(name, version, problem, ONLY_VERL)
+        known = f"{name} {wanted.range}".strip()
+        verdict = Verdict.REFUSED if version is None else wanted.verdict(version)
+        compiled = facts.on_npu and name in EXTENDED
+        fix = "use an image with" if compiled else "install"
+        if version is None:
+            problem = f"verl {VERL} needs {known} ({wanted.source}); {fix} it"
+        elif wanted.broken is not None and verdict is Verdict.REFUSED:
+            problem = f"verl {VERL} does not work with it: {wanted.broken.shown}; {fix} {known}"
+        else:
+            problem = "" if verdict is Verdict.FITS else untried(f"{known} ({wanted.source})")
+        row = _row(name, version, problem, ONLY_VERL, verdict)
+        yield replace(row, install=f"{name}{wanted.range}" if verdict is Verdict.REFUSED and not compiled else "")
 
 
 def _suffix_trees(facts: ImageFacts) -> Row:
-    """Return what jobs without it do not miss. The launcher refuses one that needs it."""
+    """Return the row about suffix trees, which few jobs need. The launcher refuses such a job without them."""
     version = facts.distributions.get(SUFFIX_TREES)
     message = "" if version else "needed only by jobs with rollout.speculative.method Suffix"
     return Row(SUFFIX_TREES, version or ABSENT, {Launcher.VERL: Verdict.FITS}, message)
@@ -135,19 +180,26 @@ def _ascend(facts: ImageFacts) -> Iterator[Row]:
     # The node checks refuse an older one, and warn about one that cannot be read.
     verdict = Verdict.FITS if not problem else Verdict.REFUSED if facts.cann else Verdict.DEGRADED
     yield Row("cann", facts.cann or ABSENT, dict.fromkeys(BOTH, verdict), problem)
-    yield _pair(facts, "torch-npu", "torch", "torch_npu X.Y.Z is built for torch X.Y.Z")
-    source = "vllm-ascend, docs/source/community/versioning_policy.md: X.Y.Z is for vLLM X.Y.Z"
-    yield _pair(facts, "vllm-ascend", "vllm", source)
+    if facts.cann is not None and facts.devlib is not None:
+        yield _row("devlib", facts.devlib, "" if facts.devlib else NO_DEVLIB, ONLY_VERL, Verdict.DEGRADED)
+    yield _pair(facts, "torch-npu", "torch", TORCH_NPU)
+    yield _pair(facts, "vllm-ascend", "vllm", VLLM_ASCEND)
 
 
-def _pair(facts: ImageFacts, extension: str, base: str, source: str) -> Row:
+def _pair(facts: ImageFacts, extension: str, base: str, rule: str) -> Row:
     version, other = facts.distributions.get(extension), facts.distributions.get(base)
-    problem = ""
-    if version is None:
-        problem = f"verl needs it on NPUs; install the one for {base} {other or ABSENT}"
-    elif other is None or _release(version) != _release(other):
-        problem = f"it does not match {base} {other or ABSENT} ({source}); install matching releases"
-    return _row(extension, version, problem, ONLY_VERL)
+    if version is None or other is None:
+        problem = f"verl needs {extension} and {base} on NPUs; install matching releases ({rule})"
+        return _row(extension, version, problem, ONLY_VERL)
+    own, its = _release(version), _release(other)
+    if own == its:
+        return _row(extension, version, "", ONLY_VERL)
+    if extension in COMPILED and own[:2] != its[:2]:
+        problem = f"it cannot be loaded beside {base} {other}: {rule}; install matching releases"
+        return _row(extension, version, problem, ONLY_VERL)
+    return _row(
+        extension, version, untried(f"the release of {base}, here {other} ({rule})"), ONLY_VERL, Verdict.UNTRIED
+    )
 
 
 def _release(version: str) -> tuple[str, ...]:

@@ -4,30 +4,49 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 import textwrap
 from collections.abc import Mapping
 
 from rljob_runtime.contract import ExitCode
+from rljob_runtime.image_check.deep.plan import environment, plan
+from rljob_runtime.image_check.deep.rows import judge_deep
+from rljob_runtime.image_check.deep.run import run
 from rljob_runtime.image_check.facts import Judgement, Launcher, Row, Verdict
 from rljob_runtime.image_check.gather import gather
 from rljob_runtime.image_check.judge import judge
 from rljob_runtime.image_check.requirements import VERL
+from rljob_runtime.image_check.verl_choice import choice_for
 
 DEGRADED_EXIT = 3
-"""Exit code of `check-image` if the image works with a loss. Not one of `ExitCode`: no run ends with it."""
+"""Exit code of `check-image` for an image with a loss or untried. Not one of `ExitCode`: no run ends with it."""
 WIDTH = 118
 
 
-def check_image(launcher: Launcher, output: str, environ: Mapping[str, str] = os.environ) -> int:
+def check_image(launcher: Launcher, output: str, *, deep: bool, environ: Mapping[str, str] = os.environ) -> int:
     """Check the image of this process, print the result, and return the exit code for one launcher."""
-    judgement = judge(gather(environ=environ))
+    facts = gather(environ=environ)
+    judgement = judge(facts)
+    if deep:
+        planned = plan(facts)
+        # Also in an image that is refused: what else it lacks is worth knowing before the next one is built.
+        variables = {**environ, **choice_for(judgement).environment(environ)}
+        outcomes = run([each.module for each in planned], environment(facts, variables), say)
+        judgement = judge_deep(facts, planned, outcomes)
     print(as_json(judgement) if output == "json" else as_text(judgement))  # noqa: T201 - its only purpose
     return exit_code(judgement.verdict(launcher))
 
 
+def say(text: str) -> None:
+    """Print a line of progress. Standard output is for the result."""
+    print(f"rljob: {text}", file=sys.stderr, flush=True)  # noqa: T201 - its only purpose
+
+
 def exit_code(verdict: Verdict) -> int:
     """Return 0, 3 or 64."""
-    return {Verdict.FITS: ExitCode.DONE, Verdict.DEGRADED: DEGRADED_EXIT, Verdict.REFUSED: ExitCode.BAD_CONFIG}[verdict]
+    codes: dict[Verdict, int] = {Verdict.FITS: ExitCode.DONE, Verdict.REFUSED: ExitCode.BAD_CONFIG}
+    return codes.get(verdict, DEGRADED_EXIT)
 
 
 def headline(judgement: Judgement, launcher: Launcher) -> str:
@@ -50,6 +69,8 @@ def as_text(judgement: Judgement) -> str:
         lines += ["", f"launcher {launcher}: {headline(judgement, launcher)}"]
         for reason in judgement.reasons(launcher):
             lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        if wanted := judgement.install(launcher):
+            lines.append(f"  pip install {shlex.join(wanted)}")
     return "\n".join(lines)
 
 
@@ -62,6 +83,7 @@ def as_json(judgement: Judgement) -> str:
                     "verdict": judgement.verdict(launcher),
                     "headline": headline(judgement, launcher),
                     "reasons": list(judgement.reasons(launcher)),
+                    "install": list(judgement.install(launcher)),
                 }
                 for launcher in Launcher
             },

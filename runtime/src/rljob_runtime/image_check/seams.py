@@ -6,128 +6,60 @@ they exist, with the expected parameters. `runtime/tests/test_seams.py` refuses 
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from rljob_runtime.image_check.facts import Launcher, Verdict
+from rljob_runtime.image_check.seam import Platform, Use
 
-
-class Platform(enum.Enum):
-    """Images in which a seam is used."""
-
-    ALL = enum.auto()
-    CPU = enum.auto()
-    NPU = enum.auto()
-
-
-@dataclass(frozen=True)
-class Seam:
-    """One function, class or attribute."""
-
-    module: str
-    attribute: str
-    parameters: tuple[str, ...] | None
-    """Names in order; None if only existence matters."""
-    used_by: str
-    """Module of `rljob_runtime`, or of verl where verl needs it of vLLM."""
-    consequence: str
-    """What happens without it."""
-    absent: Verdict = Verdict.REFUSED
-    changed: Verdict = Verdict.REFUSED
-    """The verdict for other parameters."""
-    platform: Platform = Platform.ALL
-    launchers: tuple[Launcher, ...] = (Launcher.VERL,)
-    """Those whose jobs use it."""
-
-    @property
-    def name(self) -> str:
-        """Return `module:attribute`."""
-        return f"{self.module}:{self.attribute}"
-
-    @property
-    def package(self) -> str:
-        """Return the top package."""
-        return self.module.partition(".")[0]
-
-
-@dataclass(frozen=True)
-class Use:
-    """Who needs the rows that it makes, and what happens without them."""
-
-    used_by: str
-    consequence: str
-    absent: Verdict = Verdict.REFUSED
-    changed: Verdict = Verdict.REFUSED
-    platform: Platform = Platform.ALL
-    launchers: tuple[Launcher, ...] = (Launcher.VERL,)
-
-    def of(self, module: str, *attributes: str) -> Iterator[Seam]:
-        """Return a row per attribute, of which only existence matters, or with parameters: `name: first second`."""
-        for text in attributes:
-            attribute, separator, words = text.partition(":")
-            parameters = tuple(words.split()) if separator else None
-            yield Seam(
-                module,
-                attribute,
-                parameters,
-                self.used_by,
-                self.consequence,
-                self.absent,
-                self.changed,
-                self.platform,
-                self.launchers,
-            )
-
-
-_FIT = Use("verl_plugin.trainer", "verl would not call the runtime's trainer, which saves, stops and reports the run")
-_STOP = Use("verl_plugin.trainer", "a stop during a rollout or a validation fails")
+_OPTIONAL = (Verdict.DEGRADED, Verdict.DEGRADED)
+"""Of a use that a run continues without: whether its name is absent or has changed."""
+_FIT = Use(
+    "verl_plugin.trainer.trainer", "verl would not call the runtime's trainer, which saves, stops and reports the run"
+)
+_STOP = Use("verl_plugin.trainer.trainer", "a stop during a rollout or a validation fails")
 _STOP_LATE = Use(
-    "verl_plugin.trainer",
+    "verl_plugin.trainer.trainer",
     "a stop waits until the rollout or the validation has ended; stop mode AbortRollout has no effect",
     Verdict.DEGRADED,
 )
-_REMAX = Use("verl_plugin.remax_baselines", "the trainer cannot be imported")
-_ON_POLICY = Use("verl_plugin.on_policy", "the trainer cannot be imported")
+_REMAX = Use("verl_plugin.trainer.remax_baselines", "the trainer cannot be imported")
+_ON_POLICY = Use("verl_plugin.trainer.on_policy", "the trainer cannot be imported")
 _OWN_LOSS = Use(
-    "verl_plugin.on_policy",
-    "a job that skips the pass for old log-probabilities fails",
-    Verdict.DEGRADED,
-    Verdict.DEGRADED,
+    "verl_plugin.trainer.on_policy", "a job that skips the pass for old log-probabilities fails", *_OPTIONAL
 )
-_BASELINES = Use("verl_plugin.trainer", "the first step of a job with algorithm ReMax fails", Verdict.DEGRADED)
-_COUNT = Use("verl_plugin.start_stages", "the trainer fails when it starts ranks and replicas")
-_DISCARDED = Use("verl_plugin.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED)
-_BALANCE = Use("verl_plugin.batch_balance", "the trainer fails when it orders the batch of a step")
-_ORDER = Use("verl_plugin.ordered_loader", "a job with optimizations.promptOrder LengthAware fails", Verdict.DEGRADED)
-_TRACES = Use(
-    "verl_plugin.profiling", "no step is traced for observability.profile", Verdict.DEGRADED, Verdict.DEGRADED
+_BASELINES = Use(
+    "verl_plugin.trainer.sync_trainer", "the first step of a job with algorithm ReMax fails", Verdict.DEGRADED
 )
+_IN_FLIGHT = Use("verl_plugin.trainer.prompt_flow", "a job with trainer.mode ColocateAsync fails", *_OPTIONAL)
+_COUNT = Use("verl_plugin.trainer.start_stages", "the trainer fails when it starts ranks and replicas")
+_DISCARDED = Use(
+    "verl_plugin.trainer.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED
+)
+_BALANCE = Use("verl_plugin.trainer.batch_balance", "the trainer fails when it orders the batch of a step")
+_ORDER = Use(
+    "verl_plugin.trainer.ordered_loader", "a job with optimizations.promptOrder LengthAware fails", Verdict.DEGRADED
+)
+_TRACES = Use("verl_plugin.trainer.profiling", "no step is traced for observability.profile", *_OPTIONAL)
 _CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration and fails")
 _LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
-_RUNNER = Use("verl_plugin.task_runner", "the launcher cannot place the trainer on the head")
-_AGENTS = Use("verl_plugin.agent_loop", "no rollout starts")
-_BLAME = Use("verl_plugin.agent_loop", "the cause of failed rollouts is not reported", Verdict.DEGRADED)
-_KEPT = Use("first_failure", "the cause of failed rollouts is not reported", Verdict.DEGRADED, Verdict.DEGRADED)
-_PROMPTS = Use("verl_plugin.overlong", "the trainer fails when it reads its data")
-_ROUTER = Use("verl_plugin.router", "the trainer cannot read how long replicas were idle, and fails")
-_LATE = Use("verl_plugin.late_client", "no rollout starts if the job holds requests back", Verdict.DEGRADED)
-_ROOM = Use("verl_plugin.vllm_replica", "no replica starts")
-_PADDING = Use(
-    "verl_plugin.padding_counter", "padding of the engines' batches is not counted", Verdict.DEGRADED, Verdict.DEGRADED
-)
-_ABORT = Use("verl_plugin.vllm_replica", "a stop during a rollout fails")
+_RUNNER = Use("verl_plugin.trainer.task_runner", "the launcher cannot place the trainer on the head")
+_AGENTS = Use("verl_plugin.router.agent_loop", "no rollout starts")
+_BLAME = Use("verl_plugin.router.agent_loop", "the cause of failed rollouts is not reported", Verdict.DEGRADED)
+_KEPT = Use("first_failure", "the cause of failed rollouts is not reported", *_OPTIONAL)
+_PROMPTS = Use("verl_plugin.trainer.overlong", "the trainer fails when it reads its data")
+_ROUTER = Use("verl_plugin.router.router", "the trainer cannot read how long replicas were idle, and fails")
+_LATE = Use("verl_plugin.router.late_client", "no rollout starts if the job holds requests back", Verdict.DEGRADED)
+_ROOM = Use("verl_plugin.router.vllm_replica", "no replica starts")
+_PADDING = Use("verl_plugin.router.padding_counter", "padding of the engines' batches is not counted", *_OPTIONAL)
+_RANK = Use("verl_plugin.router.rank_choice", "requests to a replica with several data-parallel ranks fail")
+_ABORT = Use("verl_plugin.router.vllm_replica", "a stop during a rollout fails")
 _SLEEP = Use(
-    "verl_plugin.vllm_replica",
+    "verl_plugin.router.vllm_replica",
     "engines keep their weights in host memory with optimizations.sleepLevel 2",
-    Verdict.DEGRADED,
-    Verdict.DEGRADED,
+    *_OPTIONAL,
 )
 _SLEEP_ON_NPU = Use(
-    "verl_plugin.vllm_replica",
+    "verl_plugin.router.vllm_replica",
     "engines with optimizations.sleepLevel 2 do not wake up whole",
-    Verdict.DEGRADED,
-    Verdict.DEGRADED,
+    *_OPTIONAL,
     Platform.NPU,
 )
 _FREEZE_ON_CPU = Use(
@@ -137,20 +69,19 @@ _FREEZE_ON_CPU = Use(
 )
 _FREEZE_ON_NPU = Use(_FREEZE_ON_CPU.used_by, _FREEZE_ON_CPU.consequence, platform=Platform.NPU)
 _BINDING = Use(
-    "verl_plugin.worker_binding",
+    "verl_plugin.platform.worker_binding",
     "trainer processes are not bound to the CPUs of their device and run slower",
-    Verdict.DEGRADED,
-    Verdict.DEGRADED,
+    *_OPTIONAL,
     Platform.NPU,
 )
-_CPU = Use("verl_plugin.platform", "verl cannot compute on CPUs", platform=Platform.CPU)
-_CRITIC = Use("verl_plugin.cpu_patches", "verl cannot compute on CPUs", platform=Platform.CPU)
+_CPU = Use("verl_plugin.platform.platform", "verl cannot compute on CPUs", platform=Platform.CPU)
+_CRITIC = Use("verl_plugin.platform.cpu_patches", "verl cannot compute on CPUs", platform=Platform.CPU)
 _TASKS = Use("ray_cluster", "the checks of the nodes fail", launchers=(Launcher.VERL, Launcher.COMMAND))
 _WRAPPER = Use(
     "vllm_plugin.worker_freeze", "vLLM's engine fails if the job binds CPUs or freezes what its start created"
 )
 _BY_RAY = Use(
-    "ray_binding",
+    "node.ray_binding",
     "workers of a command are not bound to the CPUs of their device and run slower",
     Verdict.DEGRADED,
     Verdict.DEGRADED,
@@ -159,17 +90,13 @@ _BY_RAY = Use(
 )
 _ENGINE = Use("vllm_plugin", "vLLM's engine fails")
 _ENGINE_ON_CPU = Use("vllm_plugin", "vLLM's engine fails on CPUs", platform=Platform.CPU)
-_DRAFTS = Use("vllm_plugin.drafts", "vLLM's engine fails if the job drafts tokens", Verdict.DEGRADED, Verdict.DEGRADED)
-_EXCHANGE = Use("verl_plugin.drafts", "drafts have neither history nor metrics", Verdict.DEGRADED, Verdict.DEGRADED)
+_DRAFTS = Use("vllm_plugin.drafts", "vLLM's engine fails if the job drafts tokens", *_OPTIONAL)
+_EXCHANGE = Use("verl_plugin.trainer.drafts", "drafts have neither history nor metrics", *_OPTIONAL)
 _SAMPLER = Use(
-    "vllm_plugin.cpu_sampler",
-    "vLLM's engine fails on CPUs if the job drafts tokens",
-    Verdict.DEGRADED,
-    Verdict.DEGRADED,
-    Platform.CPU,
+    "vllm_plugin.cpu_sampler", "vLLM's engine fails on CPUs if the job drafts tokens", *_OPTIONAL, Platform.CPU
 )
 
-_REWARDS = Use("rewards.gsm8k", "jobs with reward.builtin fail", Verdict.DEGRADED, Verdict.DEGRADED)
+_REWARDS = Use("rewards.gsm8k", "jobs with reward.builtin fail", *_OPTIONAL)
 
 _V1 = "verl.trainer.ppo.v1"
 _SCORES = "verl.utils.reward_score"
@@ -180,7 +107,7 @@ _KV = "ray.experimental.internal_kv"
 _SHARED_QUEUE = "vllm.distributed.device_communicators.shm_broadcast"
 _VALIDATION = "self data_sources sample_uids reward_extra_infos_dict sample_turns expected_acc_counts"
 _TRAINER = (
-    *_FIT.of(_V1, "register_trainer: name", "PPOTrainerSync"),
+    *_FIT.of(_V1, "register_trainer: name", "PPOTrainer", "PPOTrainerSync"),
     *(
         seam
         for text in (
@@ -227,11 +154,11 @@ _TRAINER = (
             "use_critic",
             "val_dataset",
         )
-        for seam in _FIT.of(_V1, f"PPOTrainerSync.{text}")
+        for seam in _FIT.of(_V1, f"PPOTrainer.{text}")
     ),
-    *_ORDER.of(_V1, "PPOTrainerSync._fetch_one_gen_batch: self"),
-    *_TRACES.of(_V1, "PPOTrainerSync._start_profiling: self", "PPOTrainerSync._stop_profiling: self"),
-    *_TRACES.of(_V1, "PPOTrainerSync.curr_step_profile"),
+    *_ORDER.of(_V1, "PPOTrainer._fetch_one_gen_batch: self"),
+    *_TRACES.of(_V1, "PPOTrainer._start_profiling: self", "PPOTrainer._stop_profiling: self"),
+    *_TRACES.of(_V1, "PPOTrainer.curr_step_profile"),
     *_ORDER.of(_LOADER, "StatefulDataLoader.state_dict: self", "StatefulDataLoader.load_state_dict: self state_dict"),
     *_ORDER.of(f"{_LOADER}.sampler", "RandomSampler"),
     *_FIT.of("verl.utils.tracking", "Tracking.finish: self exit_code", "Tracking.logger"),
@@ -268,6 +195,30 @@ _TRAINER = (
         "compute_remax_outcome_advantage: token_level_rewards reward_baselines response_mask config kwargs",
     ),
     *_DISCARDED.of(_BUFFER, "ReplayBuffer._clear_groups: self partition_id uids", "ReplayBuffer.partitions"),
+)
+_ASYNC = (
+    *_IN_FLIGHT.of(
+        _V1,
+        "PPOTrainerColocateAsync",
+        "PPOTrainerColocateAsync.on_sample_end: self",
+        "PPOTrainerColocateAsync.on_step_end: self",
+        "PPOTrainer._add_async_warmup_batches: self num_warmup_batches",
+        "PPOTrainer._add_prompts_to_generate: self num_prompts",
+        "PPOTrainer._reissue_inflight_prompts: self partition_id",
+        "PPOTrainer.prepare_step: self",
+    ),
+    *_IN_FLIGHT.of(
+        _BUFFER,
+        "ReplayBuffer._evict_terminal_groups: self global_steps partition_id eviction_reasons",
+        "ReplayBuffer._materialize_batch: self partition_id selected_prompt_uids partition_snapshot",
+        "ReplayBuffer.failure_keys",
+        "ReplayBufferAsync._terminal_eviction_reasons: self global_steps partition_id",
+        "ReplayBufferAsync.sample: self global_steps partition_id batch_size",
+    ),
+    *_IN_FLIGHT.of(
+        "verl.workers.rollout.llm_server",
+        "FullyAsyncLLMServerClient.generate",
+    ),
 )
 _LOSS = (
     *_ON_POLICY.of(
@@ -408,6 +359,7 @@ _WORKERS = (
         "StatLoggerManager",
     ),
     *_PADDING.of("vllm.v1.engine.async_llm", "AsyncLLM.logger_manager"),
+    *_RANK.of("vllm.v1.engine", "EngineCoreRequest.data_parallel_rank"),
     *_ABORT.of("vllm.v1.engine.async_llm", "AsyncLLM.pause_generation", "AsyncLLM.output_processor"),
     *_ABORT.of("vllm.v1.engine.output_processor", "OutputProcessor.request_states", "RequestState.is_prefilling"),
     *_BINDING.of(
@@ -497,4 +449,4 @@ _VLLM = (
         "SpinCondition.__init__: self is_reader context notify_address busy_loop_s",
     ),
 )
-TABLE = (*_LAUNCHER, *_TRAINER, *_LOSS, *_BALANCE_SEAMS, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)
+TABLE = (*_LAUNCHER, *_TRAINER, *_ASYNC, *_LOSS, *_BALANCE_SEAMS, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)

@@ -42,8 +42,8 @@ class VerlChoice:
     """Folder with the injected runtime's code; None if the image contains the runtime."""
     folder: Path | None = None
     """Folder with the injected verl; None if the run uses the image's."""
-    losses: tuple[str, ...] = ()
-    """What the run loses in this image."""
+    warnings: tuple[str, ...] = ()
+    """What the run loses in this image, and what of it is untried."""
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables with which every process of the run finds this verl."""
@@ -78,19 +78,31 @@ def choose(package: Path = Path(__file__).parents[1]) -> VerlChoice:
 
     Raises RefusedError (exit 64) if the image can use neither its own verl nor the injected one.
     """
-    code = package.parent
-    folder = code.parent / FOLDER
-    if code.name != CODE:
-        return VerlChoice(_installed())
-    if not (folder / "verl" / "__init__.py").is_file():
+    code, folder = injected(package)
+    if folder is None:
         return VerlChoice(_installed(), code)
     judgement = judge(gather())
     if judgement.verdict(Launcher.VERL) is Verdict.REFUSED:
         raise refusal(judgement)
-    losses = judgement.reasons(Launcher.VERL)
-    if judgement.injects_verl:
-        return VerlChoice(f"{VERL} (injected)", code, folder, losses)
-    return VerlChoice(_installed(), code, None, losses)
+    return choice_for(judgement, package)
+
+
+def injected(package: Path) -> tuple[Path | None, Path | None]:
+    """Return the folders of an injected runtime's code and of its verl; None if it has none."""
+    code = package.parent
+    if code.name != CODE:
+        return None, None
+    folder = code.parent / FOLDER
+    return code, folder if (folder / "verl" / "__init__.py").is_file() else None
+
+
+def choice_for(judgement: Judgement, package: Path = Path(__file__).parents[1]) -> VerlChoice:
+    """Return the verl that runs in an image with this judgement."""
+    code, folder = injected(package)
+    warnings = judgement.reasons(Launcher.VERL)
+    if judgement.injects_verl and folder is not None:
+        return VerlChoice(f"{VERL} (injected)", code, folder, warnings)
+    return VerlChoice(_installed(), code, None, warnings)
 
 
 def _installed() -> str:

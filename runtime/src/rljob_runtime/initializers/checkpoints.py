@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from rljob_runtime import checkpoint
+from rljob_runtime.checkpoints import saved_steps
 from rljob_runtime.contract import ExitCode, ExportPlace, ExportRequest
 from rljob_runtime.contract.downloads import InitializerRequest
+from rljob_runtime.export.adapter import not_merged
 from rljob_runtime.export.command import export_step
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.folder import read_manifest
@@ -26,6 +27,8 @@ def convert_checkpoint(request: InitializerRequest) -> bool:
     place, uid = Path(request.to), _uid(request)
     present = read_manifest(place)
     if present is not None and present.document.get("uid") == uid and request.step in (0, present.document.get("step")):
+        if present.has_adapter:
+            raise RequestError(ExitCode.BAD_CONFIG, not_merged(place))
         return False
     wanted = ExportRequest(
         namespace="",
@@ -51,10 +54,10 @@ def _uid(request: InitializerRequest) -> str:
 
 
 def _last_step(folder: Path) -> int:
-    complete = checkpoint.complete_steps(folder)
+    complete = saved_steps.complete_steps(folder)
     if not complete:
         raise RequestError(
             ExitCode.BAD_CONFIG, f"{folder} has no complete checkpoint (global_step_<n>); look at conversion.from"
         )
-    tracked = checkpoint.tracked_step(folder)
+    tracked = saved_steps.tracked_step(folder)
     return tracked if tracked in complete else complete[-1]

@@ -1,4 +1,4 @@
-"""Run one request: list, transfer, convert, record. The exit code tells whether another try can help.
+"""Run one request: list, transfer, convert, record. The exit code says whether another try can help.
 
 What exists already is not made again: the container's termination message then begins with `skipped: `, which the
 operator shows. The token of a hub is read from the environment and removed from it, before anything is started.

@@ -58,7 +58,7 @@ def convert(dataset: Dataset, raw: Path, to: Path) -> list[str]:
                     made["extra_info"]["index"] = index
                     found[place].setdefault(made["prompt"][-1]["content"] if dataset.repeats else index, made)
             except (KeyError, TypeError, ValueError, IndexError) as error:
-                problem = f"row {number} has not the columns that are expected: {type(error).__name__} {error}"
+                problem = f"row {number} does not have the expected columns: {type(error).__name__} {error}"
                 raise _unusable(file, problem) from None
             count += 1
             if count > ROWS_MAX:

@@ -4,6 +4,10 @@ The paths are those of the hubs' own clients: huggingface_hub 1.33, hf_api.py (`
 file_download.py (`hf_hub_url`); modelscope 1.28, hub/api.py:861-895 (models), 1019-1046 (data sets), 1190 and
 hub/file_download.py:369-382. A mirror serves the same paths under another URL. A listing is foreign: its size, its
 number of files and each path are bounded and checked before anything is written.
+
+The clients themselves are not used. The program runs in the image of any job, or in one that only initializes, and
+neither has to contain them; huggingface_hub 1.33 compares the size of what it downloaded and not its digest
+(file_download.py:442), and what is missing for a bounded, verified download is most of `transfer.py`.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Target:
         return hashlib.sha256(text).hexdigest()
 
     def require_room(self, needed: int) -> None:
-        """Raise RequestError if the volume has no room for so many bytes more."""
+        """Raise RequestError if the volume has no room for this many bytes more."""
         free = shutil.disk_usage(self.folder).free
         if needed > free:
             raise full(self.folder, f"{size_text(needed)} are needed and {size_text(free)} are free")
@@ -177,6 +177,6 @@ def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # A file system without locks cannot tell; its users are told by what they overwrite.
+        # A file system without locks cannot detect other users; they notice by what they overwrite.
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True

@@ -83,7 +83,7 @@ class Progress:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, count: int, *, files: int = 0, moved: bool = True) -> None:
-        """Count what was done; a file that begins again takes its bytes back."""
+        """Add to the progress; the count is negative when a file begins again."""
         with self._guard:
             self.bytes_done += count
             self.files_done += files
@@ -109,7 +109,7 @@ class Transfer:
     source: Source
     target: Target
     client: Client
-    """Retries; of a folder it has no endpoint."""
+    """Counts failures and tries again; it has no endpoint if the source is a folder."""
     progress: Progress
 
     def run(self, files: list[RemoteFile]) -> None:

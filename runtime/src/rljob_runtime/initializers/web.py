@@ -20,12 +20,14 @@ from urllib.parse import urlsplit
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.contract.downloads import Hub
 from rljob_runtime.initializers.error import RequestError, StoppedError
+from rljob_runtime.initializers.target import say
 
 T = TypeVar("T")
 SOCKET_SECONDS = 60.0
 """Longest silence of a server."""
 TRIES = 8
-"""Requests without a byte of progress before giving up; with the pauses below, about two minutes."""
+"""Requests without a byte of progress before giving up: two minutes with the pauses below, and eight more if each is
+silent for SOCKET_SECONDS."""
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 ANSWER_BYTES = 64 * 2**20
@@ -121,13 +123,20 @@ class Client:
                 if (now := progress()) > before:
                     pause, failures, before = FIRST_PAUSE_SECONDS, 0, now
                 failures += 1
-                text = " ".join(str(error).split())[:200] or type(error).__name__
+                problem = self._problem(what, error, failures)
                 if failures >= TRIES:
-                    raise RequestError(
-                        ExitCode.ENVIRONMENT,
-                        f"{self.endpoint}{what.partition('?')[0]}: {text}, {failures} times in a row; is it reachable "
-                        "from this pod, and does it need a proxy (HTTPS_PROXY) or a mirror (download.endpoint)?",
-                    ) from None
+                    raise RequestError(ExitCode.ENVIRONMENT, problem) from None
+                if failures > 1:
+                    # The status shows it, where silent servers would take TRIES times SOCKET_SECONDS to be given up.
+                    say(problem)
             if self.stopped.wait(pause):
                 raise StoppedError
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _problem(self, what: str, error: Exception, failures: int) -> str:
+        place, text = f"{self.endpoint}{what.partition('?')[0]}", " ".join(str(error).split())[:200]
+        other = " or download.source: ModelScope" if self.hub is Hub.HUGGING_FACE else ""
+        return (
+            f"{place}: {text or type(error).__name__}, {failures} times in a row; is it reachable from this pod, and "
+            f"does it need a proxy (HTTPS_PROXY) or a mirror (download.endpoint){other}?"
+        )

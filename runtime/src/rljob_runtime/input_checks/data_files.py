@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 READ_SECONDS = 120.0
-"""For all files together: at most 128, of which only the footer and one row are read."""
+"""Time for all files together: at most 128, of which only the footer and one row are read."""
 JSON_BYTES = 16 * 1024 * 1024
 """How much of a JSON file is read to find its first row. A longer first row is not judged."""
 COLUMNS_SHOWN = 16
@@ -89,7 +89,7 @@ class Head:
     row: Mapping[str, Any]
     """The first row, without columns that nothing here judges; empty once it is judged, because it may be large."""
     rows: int | None = None
-    """Number of rows; None if the format does not tell."""
+    """Number of rows; None if the format does not record it."""
     features: Mapping[str, Any] | None = None
     """Types of the columns as the library datasets sees them, if files must be compared."""
 

@@ -86,7 +86,7 @@ def require_call(function: Callable[..., Any], name: str, keywords: list[str]) -
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # A function of an extension module tells no signature.
+        return  # A function of an extension module has no signature.
     try:
         signature.bind(**dict.fromkeys(keywords))
     except TypeError as error:

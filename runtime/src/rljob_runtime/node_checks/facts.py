@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rljob_runtime.ascend_tools import Device
+from rljob_runtime.node.ascend_tools import Device
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from rljob_runtime import affinity, ascend_tools, core_binding, hccl, topology
-from rljob_runtime.ascend_tools import Device, ToolBusyError, ToolError, ToolMissingError
+from rljob_runtime.node import affinity, ascend_tools, core_binding, hccl, topology
+from rljob_runtime.node.ascend_tools import Device, ToolBusyError, ToolError, ToolMissingError
 from rljob_runtime.node_checks import model_files
 from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 
 T = TypeVar("T")
 
 LINKS_SECONDS = 20.0
-"""For the network ports of all devices, which are queried one by one because hccn_tool cannot run concurrently."""
+"""Time for the network ports of all devices, which are queried one by one because hccn_tool cannot run concurrently."""
 LINK_SECONDS = 5.0
 """For one query, which takes some tenths of a second."""
 BUSY_TRIES, BUSY_SECONDS = 3, 0.5

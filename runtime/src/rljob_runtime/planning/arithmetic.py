@@ -38,5 +38,5 @@ class Devices:
 
 
 def dividing(count: int | None, others: int = 1) -> Devices:
-    """Return that a size and the other sizes of its group divide the devices."""
+    """Return the condition that a size and the other sizes of its group divide the devices."""
     return Devices(count, lambda size: count is None or count % (size * others) == 0)

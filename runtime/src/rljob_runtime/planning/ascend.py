@@ -1,7 +1,7 @@
 """Options of `additional_config` that vllm-ascend reads.
 
 vLLM passes them on unchecked and vllm-ascend ignores unknown options, so a misspelt option would silently have no
-effect. Options are compared with the released wheel: ascend_names.py, written by scripts/ascend_names.py.
+effect. Options are compared with the released wheel: tables/ascend.json, written by upstream/ascend_names.py.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Whether a Megatron-Core can change the size of context-parallel groups from one micro-batch to the next.
+"""The setting that changes the size of context-parallel groups from one micro-batch to the next.
 
-Validation refuses the setting with this text, because the pinned Megatron-Core cannot; plans of such groups
-(`context_groups.py`) have a consumer only where it can.
+Validation refuses it with this text, because the pinned Megatron-Core cannot do it.
 """
 
 from __future__ import annotations
-
-from collections.abc import Collection
 
 SETTING = "dynamic_context_parallel"
 """verl's key below a `megatron` section, and the parameter of `initialize_model_parallel` that it asks for (verl 0.9.1,
@@ -16,8 +13,3 @@ NEEDS = (
     "0.16 does not, nor does any release on PyPI up to 0.16.1"
 )
 """The change that verl 0.9.1 names (verl/utils/dynamic_cp_scheduler.py:38)."""
-
-
-def missing(parameters: Collection[str]) -> str | None:
-    """Return what a Megatron-Core lacks, from the parameters of its `initialize_model_parallel`; None if nothing."""
-    return None if SETTING in parameters else f"dynamic context parallelism needs {NEEDS}"

@@ -14,7 +14,7 @@ PROCESS_BYTES = 2 << 30
 
 
 def conversion_bytes(shape: Shape, ranks: int) -> int:
-    """Return what the conversion of a model needs at most, trained on so many ranks."""
+    """Return what the conversion of a model needs at most, trained on this many ranks."""
     parameters = int(model_elements(shape, Cut()).total)
     return PROCESS_BYTES + parameters * (FP32 + BF16) + -(-parameters * FP32 // ranks)
 

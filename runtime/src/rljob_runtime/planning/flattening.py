@@ -18,7 +18,7 @@ SETTINGS_MAX = 1000
 """Settings of a job's overrides, those in maps counted one by one: verl has about as many keys."""
 INTEGER_MAX = 2**63 - 1
 TOO_LARGE = "an integer of more than 64 bits"
-"""What a setting has in place of one; the operator refuses it."""
+"""Replaces such an integer in a setting; the operator refuses it."""
 JSON_TEXT_MAX = 16_384
 """Characters of JSON text in an override."""
 

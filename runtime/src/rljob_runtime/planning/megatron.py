@@ -2,7 +2,7 @@
 
 verl passes them on unchecked and MindSpeed accepts any name (`repatch` sets it on its arguments), so a misspelt key
 would silently have no effect. The launcher and `rljob validate` compare keys with the names in the sources of the
-pinned versions: megatron_names.py, written by scripts/megatron_names.py.
+pinned versions: tables/megatron.json, written by upstream/megatron_names.py.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """Memory plan of a job's dies."""
 
     shape: Shape
@@ -184,7 +184,7 @@ class Plan:
 
 
 @functools.lru_cache(maxsize=256)
-def plan(shape: Shape, die: Die, trainer: Trainer, rollout: Rollout) -> Plan:
+def plan(shape: Shape, die: Die, trainer: Trainer, rollout: Rollout) -> MemoryPlan:
     """Estimate every phase on the fullest die. Cached, because a job is validated more than once."""
     at_rest = {stage: _states(shape, trainer, stage) for stage in range(trainer.pipeline)}
     engine = _engine(shape, die, rollout)
@@ -213,7 +213,7 @@ def plan(shape: Shape, die: Die, trainer: Trainer, rollout: Rollout) -> Plan:
         ),
     )
     per_token = kv_bytes_per_token(shape, rollout.tensor)
-    return Plan(shape, die, phases, per_token, needed, cache, rollout.sequence_tokens, trainer)
+    return MemoryPlan(shape, die, phases, per_token, needed, cache, rollout.sequence_tokens, trainer)
 
 
 def _fullest(name: PhaseName, stages: list[list[Part]]) -> Phase:

@@ -107,7 +107,7 @@ def _divides(name: str, fact: Fact | None, *, sure: bool = True) -> list[Require
 
 
 def _shares(fact: Fact | None) -> list[Requirement]:
-    """Return that key-value heads are split evenly, or replicated where there are more ranks than heads."""
+    """Return the requirement that key-value heads are split evenly, or replicated if there are more ranks."""
     if fact is None:
         return []
     value = fact.value
@@ -146,7 +146,7 @@ def _megatron_tensor(facts: ModelFacts) -> list[Requirement]:
 
 
 def _megatron_experts(facts: ModelFacts) -> list[Requirement]:
-    """Return that every rank holds as many experts as the others.
+    """Return the requirement that every rank holds as many experts as the others.
 
     megatron-core 0.16.1: transformer/moe/moe_layer.py:101; transformer/transformer_config.py:1048 for a dense model.
     """
@@ -157,7 +157,7 @@ def _megatron_experts(facts: ModelFacts) -> list[Requirement]:
 
 
 def _megatron_expert_width(facts: ModelFacts) -> list[Requirement]:
-    """Return that every expert is split evenly (megatron-core 0.16.1, transformer/moe/experts.py:133-136)."""
+    """Return that experts are split evenly (megatron-core 0.16.1, transformer/moe/experts.py:133-136)."""
     return _divides("expert_width", facts.expert_width)
 
 

@@ -32,7 +32,8 @@ RANDOM_PARTS = ("drop", "jitter")
 """Words in the names of settings that make a pass with gradients random, while the pass before it is not: dropout of
 every kind (attention_dropout, resid_pdrop, lora.dropout, drop_path_rate), and jitter of a router's inputs."""
 RANDOM_NOT = ("token_drop", "drop_policy", "drop_last", "dropout_position", "classifier", "summary")
-"""Names with these words that do not, or only in heads that a policy lacks."""
+"""Words in names of settings that contain one of RANDOM_PARTS and do not make a pass random, or only in heads that a
+policy lacks."""
 RANDOM_SECTIONS = (
     f"{MODEL}.override_config",
     f"{MODEL}.lora",

@@ -1,7 +1,6 @@
 """Do the pipeline stages hold all layers of the model? Megatron's own rules, before any model is built.
 
-Sources: megatron-core 0.16.1, transformer/transformer_config.py:1355-1480; MindSpeed core_r0.16.0 for
-pipeline_num_transformer_layers and noop_layers.
+Sources: megatron-core 0.16.1, transformer/transformer_config.py:1355-1480; MindSpeed core_r0.16.0 for noop_layers.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from rljob_runtime.planning.run_layout import TRANSFORMER, Layout
 
 PIPELINE = "trainer.parallelism.pipeline"
 FIRST, LAST = "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"
-LISTED = "pipeline_num_transformer_layers"
-KEYS = frozenset({"pipeline_model_parallel_layout", LISTED, FIRST, LAST, "noop_layers"})
+KEYS = frozenset({"pipeline_model_parallel_layout", FIRST, LAST, "noop_layers"})
 """Keys of Megatron's transformer configuration that assign layers to stages."""
 COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 """Keys with which Megatron counts the embedding and the loss as one layer each (transformer_config.py:1441)."""
@@ -61,16 +59,6 @@ def _even(layers: Fact, layout: Layout) -> Iterator[Finding]:
 
 def _uneven(given: Mapping[str, object], layers: Fact, stages: int) -> Iterator[Finding]:
     field = f"verl.overrides[+{TRANSFORMER}"
-    listed = given.get(LISTED)
-    if isinstance(listed, list) and all(_is_count(entry) for entry in listed):
-        total = sum(listed)
-        if len(listed) != stages or total != layers.value:
-            yield _finding(
-                layers,
-                f"{field}.{LISTED}]",
-                f"{len(listed)} stages with {total} layers, but trainer.parallelism.pipeline is {stages} and {layers}",
-            )
-        return
     if set(given) - {FIRST, LAST}:
         return  # The layout string of Megatron is checked by Megatron.
     ends = [given[name] for name in sorted(given)]

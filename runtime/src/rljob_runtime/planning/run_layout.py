@@ -160,7 +160,7 @@ def _trainer_changes(keys: Mapping[str, object]) -> frozenset[str]:
 
 
 def _rollout_changes(keys: Mapping[str, object]) -> frozenset[str]:
-    """Return everything if vLLM is told another model or another config.json."""
+    """Return everything if vLLM is given another model or another config.json."""
     changed = any(
         key == f"{VLLM}.{name}" or key.startswith(f"{VLLM}.{name}.")
         for key in keys

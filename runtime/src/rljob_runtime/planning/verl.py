@@ -1,7 +1,7 @@
 """Keys of verl's configuration: whether a key exists, and its default.
 
-The tables are written by scripts/verl_names.py from verl's wheel. The operator uses them before anything is created;
-the launcher composes the real configuration and uses only the suggestions.
+The table, tables/verl.json, is written by upstream/verl_names.py from verl's wheel. The operator uses it before
+anything is created; the launcher composes the real configuration and uses only the suggestions.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from rljob_runtime.planning import verl_actor_keys, verl_trainer_keys
-from rljob_runtime.planning.verl_names import FIELDS, READ, VERL_VERSION
+from rljob_runtime.planning.verl_names import FIELDS, KEYS, READ, VERL_VERSION
 
 Json = object
 """A value of JSON."""
@@ -47,12 +46,8 @@ UNKNOWN = Unknown()
 @functools.cache
 def keys(*, megatron: bool) -> Mapping[str, Json | Section]:
     """Return every key of the configuration composed for an engine, with its default."""
-    tables = (
-        (verl_actor_keys.COMMON, verl_actor_keys.MEGATRON if megatron else verl_actor_keys.DP),
-        (verl_trainer_keys.COMMON, verl_trainer_keys.MEGATRON if megatron else verl_trainer_keys.DP),
-    )
     found: dict[str, Json | Section] = {}
-    for table in (table for pair in tables for table in pair):
+    for table in (KEYS["COMMON"], KEYS["MEGATRON" if megatron else "DP"]):
         for section, words in table.items():
             for word in words.split():
                 name, given, value = word.partition("=")

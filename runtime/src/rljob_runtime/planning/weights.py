@@ -21,7 +21,7 @@ class Elements:
     """Numbers of elements of some weights."""
 
     cut: float = 0.0
-    """Sharded by tensor parallelism; the number for one rank."""
+    """Sharded by tensor parallelism: the number on one rank."""
     whole: float = 0.0
     """Replicated on every tensor rank."""
     experts: float = 0.0

@@ -5,13 +5,17 @@ verl is imported only when a method is called, so that an image with another tra
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rljob_runtime import checkpoint_contents, draft_check, launcher_overrides, model_check, parallelism, preflight
-from rljob_runtime.contract import NOTE_LIMIT, ExitCode, JobConfig, OverrideValue, StopMode
+from rljob_runtime import draft_check, launcher_overrides, model_check, preflight
+from rljob_runtime.checkpoints import contents, parallelism, prompt_ledger
+from rljob_runtime.checkpoints.resume import Start
+from rljob_runtime.contract import NOTE_LIMIT, ExitCode, JobConfig, OverrideValue, Platform, StopMode
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.image_check import verl_choice
 from rljob_runtime.image_check.verl_choice import VerlChoice
@@ -19,16 +23,19 @@ from rljob_runtime.input_checks import data_files
 from rljob_runtime.input_checks.data_files import DataSettings
 from rljob_runtime.input_checks.reward import RewardCheck, RewardSettings
 from rljob_runtime.outcomes import RefusedError
-from rljob_runtime.resume import Start
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup
+from rljob_runtime.verl_plugin import async_settings
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
+    from rljob_runtime.verl_plugin.trainer.task_runner import PinnedTaskRunner
 
-LOSSES_SHOWN = 2
-"""Losses among the notes of a run, of which there are few. The driver's log has all."""
+WARNINGS_SHOWN = 2
+"""Warnings about the image among the notes of a run, of which there are few. The driver's log has all."""
+
+
+STORAGE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
 
 class VerlTrainer:
@@ -65,7 +72,9 @@ class VerlTrainer:
         draft_check.require(job)
         config = hydra_config.compose(job, setup.spool, setup.scratch)
         require_plugin(job)
-        checkpoint_contents.require(job, config, needs_critic=trains_critic(config))
+        require_torch_npu(job)
+        async_settings.require(job, functools.partial(hydra_config.value, config))
+        contents.require(job, config, needs_critic=trains_critic(config))
         if not preflight.missing_here([required.path for required in job.required_paths]):
             # verl reads the critic's model here. If it is missing, the path check later reports which nodes lack it.
             require_inputs(config, lambda: hydra_config.validate(config))
@@ -76,7 +85,7 @@ class VerlTrainer:
         """See `Trainer`."""
         from verl.trainer.main_ppo import run_ppo
 
-        from rljob_runtime.verl_plugin.task_runner import PinnedTaskRunner
+        from rljob_runtime.verl_plugin.trainer.task_runner import PinnedTaskRunner
 
         setup = self._prepared
         self._runner = PinnedTaskRunner(setup.job, setup.attempt, setup.spool, connected)
@@ -86,7 +95,7 @@ class VerlTrainer:
     @property
     def loads(self) -> Mapping[str, frozenset[str]]:
         """See `Trainer`."""
-        return checkpoint_contents.loads(self._composed, needs_critic=trains_critic(self._composed))
+        return contents.loads(self._composed, needs_critic=trains_critic(self._composed))
 
     def begin_at(self, start: Start) -> None:
         """See `Trainer`."""
@@ -125,7 +134,13 @@ def resume_settings(start: Start) -> dict[str, OverrideValue]:
     """Return verl's keys for the step to start from."""
     if start.folder is None:
         return {"trainer.resume_mode": "disable", "trainer.resume_from_path": None}
-    return {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": str(start.folder)}
+    values: dict[str, OverrideValue] = {
+        "trainer.resume_mode": "resume_path",
+        "trainer.resume_from_path": str(start.folder),
+    }
+    # As many as in the step, whatever the number of nodes is now: TransferQueue loads a queue into no other number.
+    units = prompt_ledger.storage_units(start.folder)
+    return values if units is None else {**values, STORAGE_UNITS: units}
 
 
 def require_inputs(config: DictConfig, meanwhile: Callable[[], None]) -> None:
@@ -158,13 +173,32 @@ def require_plugin(job: JobConfig) -> None:
         )
 
 
+def require_torch_npu(job: JobConfig) -> None:
+    """Refuse to continue if torch_npu does not import on the head, which has no driver.
+
+    verl suppresses the error, takes the platform for that of GPUs, and waits for some (verl 0.9.1,
+    plugin/platform/platform_npu.py:29 and platform_manager.py:113-117).
+    """
+    if job.platform is not Platform.NPU:
+        return
+    try:
+        importlib.import_module("torch_npu")
+    except Exception as error:
+        raise RefusedError(
+            ExitCode.BAD_CONFIG,
+            "TorchNPUMissing",
+            f"torch_npu does not import on the head: {error}; the image needs torch_npu, and in LD_LIBRARY_PATH the "
+            "toolkit's libraries and, last, the folder devlib with its libascend_hal.so",
+        ) from error
+
+
 def report_verl(chosen: VerlChoice, setup: Setup) -> None:
-    """Publish which verl runs, and what the run loses in this image."""
-    notes = tuple(f"this image limits the run: {loss}"[:NOTE_LIMIT] for loss in chosen.losses)
+    """Publish which verl runs, and what the run loses in this image or meets untried."""
+    notes = tuple(f"image: {warning}"[:NOTE_LIMIT] for warning in chosen.warnings)
     print(f"rljob: verl {chosen.version or 'of an unknown version'}", file=sys.stderr, flush=True)  # noqa: T201
     for note in notes:
         print(f"rljob: warning: {note}", file=sys.stderr, flush=True)  # noqa: T201
-    setup.spool.update_progress(verl_version=chosen.version, notes=notes[:LOSSES_SHOWN])
+    setup.spool.update_progress(verl_version=chosen.version, notes=notes[:WARNINGS_SHOWN])
 
 
 def prepare_processes(config: DictConfig, variables: Mapping[str, str], chosen: VerlChoice) -> None:

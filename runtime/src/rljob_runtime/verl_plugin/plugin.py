@@ -10,8 +10,8 @@ import os
 import sys
 import traceback
 
-from rljob_runtime import core_binding, worker_setup
-from rljob_runtime.verl_plugin import cpu_defaults
+from rljob_runtime.node import core_binding, worker_setup
+from rljob_runtime.verl_plugin.platform import cpu_defaults
 
 LOADED: list[str] = []
 """Extensions that are active in this process."""
@@ -23,9 +23,13 @@ def load(environ: os._Environ[str] | dict[str, str]) -> None:
     worker_setup.set_up()
     if environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
         load_cpu_platform(environ)
+    else:
+        from rljob_runtime.verl_plugin.platform import mindspeed_modules
+
+        mindspeed_modules.install()
     if environ.get(core_binding.VARIABLE):
         # Last, because it imports modules of verl that read the platform.
-        from rljob_runtime.verl_plugin import worker_binding
+        from rljob_runtime.verl_plugin.platform import worker_binding
 
         worker_binding.install()
 
@@ -34,7 +38,7 @@ def load_cpu_platform(environ: os._Environ[str] | dict[str, str]) -> None:
     """Let verl compute on CPUs."""
     for name, value in cpu_defaults.ENVIRONMENT.items():
         environ.setdefault(name, value)
-    from rljob_runtime.verl_plugin import cpu_patches, platform, vllm_alias
+    from rljob_runtime.verl_plugin.platform import cpu_patches, platform, vllm_alias
 
     cpu_patches.apply()
     vllm_alias.install()

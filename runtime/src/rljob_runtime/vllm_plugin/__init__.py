@@ -18,9 +18,10 @@ import inspect
 import os
 from typing import Any
 
-from rljob_runtime import core_binding, gc_freeze
+from rljob_runtime import gc_freeze
 from rljob_runtime.contract import DRAFTS_VARIABLE, Drafts
 from rljob_runtime.fork_server import start as fork_server
+from rljob_runtime.node import core_binding
 from rljob_runtime.stacks import register as stack_register
 
 MARK = "_rljob"

@@ -35,13 +35,13 @@ OPEN_TOKENS = 512
 """Most tokens that a step inserts while drafts are made, besides those just sampled: about 1 ms, at 1 to 2 µs each
 (benchmarks/drafts.py), of a step that takes tens. 32 responses of 8,192 tokens are known after 1,000 steps."""
 CLOSED_TOKENS = 128
-"""The same while none are made."""
+"""Most tokens that a step inserts while no drafts are made."""
 CLOSED_CHUNK = 32
 """Fewest tokens of a request that are worth a call while no drafts are made."""
 SHARED_BYTES = 256 << 20
 OWN_TREES_KEPT = 2
-"""While no drafts are made, own trees are kept up to so many times `max_sequences` running requests, in case the number
-of requests goes up and down around the limit."""
+"""While no drafts are made, own trees are kept up to this many times `max_sequences` running requests, in case the
+number of requests goes up and down around the limit."""
 
 
 class Tree(Protocol):
@@ -116,7 +116,7 @@ class Record:
 
 @dataclass
 class Counts:
-    """What happened since they were last taken."""
+    """Counts since they were last taken."""
 
     drafted: dict[Source, int] = field(default_factory=lambda: dict.fromkeys(Source, 0))
     """Tokens that the engine verified."""
@@ -128,7 +128,7 @@ class Counts:
     closed_steps: int = 0
 
     def plain(self, history_bytes: int) -> dict[str, int]:
-        """Return them as numbers by name."""
+        """Return the counts as numbers by name."""
         tokens = {f"drafted_{source}": count for source, count in self.drafted.items()}
         tokens |= {f"accepted_{source}": count for source, count in self.accepted.items()}
         steps = {"verified": self.verified, "open_steps": self.open_steps, "closed_steps": self.closed_steps}
@@ -150,7 +150,7 @@ class Text:
         self.tree, self.identifier, self.known = tree, identifier, 0
 
     def grow(self, tokens: Any, most: int) -> int:  # noqa: ANN401 - an array of int32
-        """Insert what is missing of a text, up to so many tokens, and return how many those were."""
+        """Insert the missing tokens of a text, at most `most`, and return how many were inserted."""
         piece = tokens[self.known : self.known + most]
         if len(piece):
             self.tree.extend_ndarray(self.identifier, piece)
@@ -167,7 +167,7 @@ class Past:
     tokens: int
 
     def grow(self, most: int) -> int:
-        """Insert up to so many tokens and return how many those were."""
+        """Insert at most `most` tokens and return how many were inserted."""
         used = 0
         for text, tokens in self.texts:
             used += text.grow(tokens, most - used)
@@ -281,7 +281,7 @@ class SharedTree:
         return self._texts[self._next]
 
     def grow(self, text: Text, tokens: Any, most: int) -> int:  # noqa: ANN401 - an array of int32
-        """Insert up to so many tokens of a text and return how many those were."""
+        """Insert at most `most` tokens of a text and return how many were inserted."""
         used = text.grow(tokens, min(most, self._most - self._tokens))
         self._tokens += used
         return used
@@ -322,7 +322,7 @@ class DraftStore:
         return counts.plain(self._history.used_bytes)
 
     def propose(self, batch: Batch, sampled: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return a draft for each request, which may be empty. `sampled` are the tokens of this step, [requests]."""
+        """Return a draft, which may be empty, for each request. `sampled` are the tokens of this step, [requests]."""
         self._end_absent(batch)
         for name, tokens in zip(batch.req_ids, sampled, strict=False):
             self._count(name, tokens)
@@ -386,7 +386,7 @@ class DraftStore:
         return drafts
 
     def _grow(self, batch: Batch, index: int, request: Request, most: int) -> int:
-        """Insert what the trees lack, up to so many tokens, and return how many those were."""
+        """Insert the tokens that the trees lack, at most `most`, and return how many were inserted."""
         length = int(batch.num_tokens_no_spec[index])
         if request.own is None:
             request.own = Text(self._new_tree(), 0)
@@ -426,7 +426,7 @@ class DraftStore:
         return found
 
     def _trees(self, request: Request) -> Iterator[tuple[Source, Tree]]:
-        """Return the trees to ask, the most telling one first."""
+        """Return the trees to ask, the most specific one first."""
         if request.past is not None:
             yield Source.HISTORY, request.past.tree
         if request.own is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MARK = "_rljob"
 EXCHANGE = "rljob_exchange_drafts"
-"""Method of vLLM's workers that the trainer calls between two rollouts (verl_plugin/drafts.py)."""
+"""Method of vLLM's workers that the trainer calls between two rollouts (verl_plugin/trainer/drafts.py)."""
 STORE = "_rljob_store"
 PROPOSE = ["self", "input_batch", "sampled_token_ids", "slot_mappings"]
 BATCH_PROPOSE = ["self", "num_requests", "valid_ngram_requests", "num_tokens_no_spec", "token_ids_cpu"]

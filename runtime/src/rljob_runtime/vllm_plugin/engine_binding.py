@@ -12,7 +12,7 @@ import inspect
 import sys
 from typing import Any
 
-from rljob_runtime import core_binding
+from rljob_runtime.node import core_binding
 
 MARK = "_rljob"
 

@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
-from rljob.cli.unschedulable import scheduler_sentences
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, diagnose
 from rljob.core.observed import Manifest
+from rljob.reading.unschedulable import scheduler_sentences
 from rljob.render import injection
 from rljob.render.image_check import CONTAINER, ImageCheck, build_pod
 
@@ -30,6 +30,8 @@ NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 """Reasons of containerd and cri-o, as core/attempts/container_failures.py."""
 LOG_BYTES = 1_000_000
 LAST_LINES = 5
+PROGRESS = re.compile(r"^rljob: (importing [\w.]+ \(\d+ of \d+\))$", re.MULTILINE)
+"""rljob_runtime.image_check.deep.run. An image may print anything else."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def say(text: str) -> None:
 def _wait(name: str, check: ImageCheck, place: kubectl.Place, clock: Clock) -> Manifest:
     """Return the pod when its container has ended."""
     deadline = clock.now() + check.seconds
-    problem_since, unanswered, told = None, 0, ""
+    problem_since, unanswered, announced = None, 0, ""
     while True:
         try:
             pod = kubectl.get_pod(name, place)
@@ -117,13 +119,13 @@ def _wait(name: str, check: ImageCheck, place: kubectl.Place, clock: Clock) -> M
         unanswered = 0
         if "exitCode" in _state(pod):
             return pod
-        found = diagnose([pod])
+        found = _diagnose(pod, check, place)
         if (pod.get("status") or {}).get("phase") == "Failed":
             raise UsageError(_failure(pod, found, check))
         # A pull alternates between two messages.
         subject = found.reason if found.reason in PROBLEMS else found.message
-        if subject != told:
-            told = subject
+        if subject != announced:
+            announced = subject
             say(found.message)
         problem_since = (problem_since or clock.now()) if found.reason in PROBLEMS else None
         if problem_since is not None and clock.now() - problem_since >= PATIENCE_SECONDS:
@@ -131,6 +133,26 @@ def _wait(name: str, check: ImageCheck, place: kubectl.Place, clock: Clock) -> M
         if clock.now() >= deadline:
             raise UsageError(_late(found, check))
         clock.sleep(POLL_SECONDS)
+
+
+def _diagnose(pod: Manifest, check: ImageCheck, place: kubectl.Place) -> Diagnosis:
+    """Return what the pod waits for, or what the check in it does."""
+    found = diagnose([pod])
+    if not check.deep or found.reason in PROBLEMS:
+        return found
+    return replace(found, message=_progress(pod, place) or found.message)
+
+
+def _progress(pod: Manifest, place: kubectl.Place) -> str:
+    """Return what the running check imports at the moment, as it prints it; empty if it has not begun."""
+    if (pod.get("status") or {}).get("phase") != "Running":
+        return ""
+    try:
+        words = ["logs", pod["metadata"]["name"], "--container", CONTAINER, "--tail=20", f"--limit-bytes={LOG_BYTES}"]
+        lines = PROGRESS.findall(kubectl.run(words, place))
+    except UsageError:
+        return ""
+    return str(lines[-1]) if lines else ""
 
 
 def _state(pod: Manifest) -> Manifest:
@@ -160,7 +182,7 @@ def _late(found: Diagnosis, check: ImageCheck) -> str:
 
 def _explained(found: Diagnosis, check: ImageCheck) -> str:
     """Return a problem of the pod with what to do about it."""
-    of_runtime = f"container {injection.CONTAINER}:" in found.message
+    of_runtime = found.container == injection.CONTAINER
     image = check.runtime_image if of_runtime else check.image
     if found.reason is StartReason.IMAGE_PULL_FAILED:
         fix = (

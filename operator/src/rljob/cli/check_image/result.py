@@ -1,7 +1,7 @@
 """What a check found, as data and as a page. Pure.
 
 The rows and verdicts are those of the runtime's check-image, as JSON. What keeps that from running at all, and what
-only the class of the node tells, is added here.
+only the class of the node shows, is added here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 import textwrap
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -18,16 +19,14 @@ from rljob.cli.errors import UsageError
 from rljob.cli.status import table
 from rljob.render.image_check import BASH, NO_PYTHON, OLD_PYTHON, ImageCheck
 
-FITS, DEGRADED, REFUSED = "fits", "degraded", "refused"
-EXIT_CODES = {FITS: 0, DEGRADED: 3, REFUSED: 64}
-"""As rljob_runtime.image_check.report."""
+FITS, REFUSED = "fits", "refused"
+EXIT_CODES = {FITS: 0, "untried": 3, "degraded": 3, REFUSED: 64}
+"""As rljob_runtime.image_check.report, from best to worst."""
 VERL, COMMAND = "Verl", "Command"
 NPU_ROWS = frozenset({"torch-npu", "vllm-ascend", "cann"})
 """Rows that only images for NPUs have: rljob_runtime.image_check.judge."""
-NOT_CHECKED = (
-    "importing torch_npu, which needs a device and the node's driver: the pod requested none",
-    "driver, firmware and devices of the node: the node checks of each run compare them",
-)
+TORCH_NPU = "importing torch_npu and what else a run imports: --deep does"
+DRIVER = "driver, firmware and devices of the node: the node checks of each run compare them"
 OTHER_CPU = "exec format error"
 """Of the kernel: execve(2), ENOEXEC."""
 ABSENT_PROGRAM = re.compile(r"no such file|not found", re.IGNORECASE)
@@ -47,8 +46,10 @@ def read(ended: Ended, check: ImageCheck, class_name: str | None) -> Document:
     if facts is not None and facts.is_npu:
         require_npu_image(found, class_name)
     place = {"image": check.image, "class": class_name, "node": ended.node, "runtimeImage": check.runtime_image}
+    # The deep check imports it, and says so if that needs the driver.
+    not_checked = [DRIVER] if check.deep else [TORCH_NPU, DRIVER]
     wants_npu = on_npu or (facts is not None and facts.is_npu)
-    return {**place, "user": check.user, **found, "notChecked": list(NOT_CHECKED) if wants_npu else []}
+    return {**place, "user": check.user, **found, "notChecked": not_checked if wants_npu else []}
 
 
 def require_npu_image(found: Document, class_name: str | None) -> None:
@@ -95,18 +96,18 @@ def _is_result(found: Any) -> TypeGuard[Document]:  # noqa: ANN401 - a JSON valu
     """Return whether a JSON value is the runtime's result: an image may print anything."""
     try:
         rows, launchers = found["rows"], found["launchers"]
-        told = [text for row in rows for text in (row["subject"], row["seen"], row["message"])]
+        texts = [text for row in rows for text in (row["subject"], row["seen"], row["message"])]
         verdicts = [verdict for row in rows for verdict in row["verdicts"].values()]
         for name in (VERL, COMMAND):
             verdicts.append(launchers[name]["verdict"])
-            told += [launchers[name]["headline"], *launchers[name]["reasons"]]
+            texts += [launchers[name]["headline"], *launchers[name]["reasons"], *launchers[name].get("install", ())]
     except (AttributeError, KeyError, TypeError):
         return False
     return (
         isinstance(rows, list)
         and launchers.keys() == {VERL, COMMAND}
         and all(row["verdicts"] for row in rows)
-        and all(isinstance(text, str) for text in told)
+        and all(isinstance(text, str) for text in texts)
         and all(isinstance(verdict, str) and verdict in EXIT_CODES for verdict in verdicts)
     )
 
@@ -140,8 +141,12 @@ def _refuse(found: Document, subject: str, seen: str, message: str, *launchers: 
         {"subject": subject, "seen": seen, "verdicts": dict.fromkeys(launchers, REFUSED), "message": message},
     ]
     for launcher in launchers:
-        told = found["launchers"][launcher]
-        told |= {"verdict": REFUSED, "headline": REFUSED, "reasons": [*told["reasons"], f"{subject}: {message}"]}
+        judgement = found["launchers"][launcher]
+        judgement |= {
+            "verdict": REFUSED,
+            "headline": REFUSED,
+            "reasons": [*judgement["reasons"], f"{subject}: {message}"],
+        }
 
 
 def exit_code(found: Document, launcher: str) -> int:
@@ -157,10 +162,12 @@ def page(found: Document) -> str:
     lines += ["", table([("SUBJECT", "VERDICT", "SEEN"), *((r["subject"], _worst(r), r["seen"]) for r in shown)])]
     if hidden := len(found["rows"]) - len(shown):
         lines.append(f"{hidden} seams are as expected")
-    for launcher, told in found["launchers"].items():
-        lines += ["", f"launcher {launcher}: {told['headline']}"]
-        for reason in told["reasons"]:
+    for launcher, judgement in found["launchers"].items():
+        lines += ["", f"launcher {launcher}: {judgement['headline']}"]
+        for reason in judgement["reasons"]:
             lines += textwrap.wrap(reason, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        if wanted := judgement.get("install"):
+            lines.append(f"  pip install {shlex.join(wanted)}")
     if found["notChecked"]:
         lines += ["", "not checked:", *(f"  - {each}" for each in found["notChecked"])]
     return "\n".join(lines)

@@ -55,7 +55,12 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("api-and-crds", "the API server serves the kinds of this release", Stage.CLUSTER, before.judge_crds),
     Claim("operator-ready", "one operator is available and holds its Lease", Stage.CLUSTER, before.judge_operator),
     Claim("kuberay", "KubeRay runs, in a release that the operator supports", Stage.CLUSTER, before.judge_kuberay),
-    Claim("storage", "the volume for model and checkpoints can be made", Stage.CLUSTER, before.judge_storage),
+    Claim(
+        "storage",
+        "there is a StorageClass for the volume of model and checkpoints",
+        Stage.CLUSTER,
+        before.judge_storage,
+    ),
     Claim("devices", "a node offers the devices of the class", Stage.CLUSTER, before.judge_devices),
     Claim("image-check", "the image has what the runtime needs", Stage.IMAGE, before.judge_image),
     Claim("job-accepted", "the operator accepts the job", Stage.START, during.judge_accepted),

@@ -9,8 +9,10 @@ from typing import Any
 
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import GROUP, VERSION
-from rljob.cli.conformance.facts import ClusterFacts, Facts, Plan
+from rljob.cli.conformance.facts import ClusterFacts, ConformancePlan, Facts
 from rljob.cli.conformance.verdict import Verdict, confirmed, failed, not_applicable, not_run
+from rljob.cli.installation import arguments
+from rljob.cli.volcano import BATCH_SCHEDULER_FIX, OTHER_GROUP, batch_scheduler
 from rljob.core.observed import Manifest
 
 CRDS = tuple(f"{plural}.{GROUP}" for plural in ("rljobs", "rlrecipes", "clusterrlrecipes"))
@@ -94,7 +96,7 @@ def judge_kuberay(facts: Facts) -> Verdict:
 
 
 def judge_storage(facts: Facts) -> Verdict:
-    """Judge whether the volume for checkpoints can be made."""
+    """Judge whether there is a StorageClass for the volume of model and checkpoints."""
     classes, wanted = _cluster(facts).storage_classes, facts.plan.storage_class
     if classes is None:
         return _unreadable("StorageClasses")
@@ -102,7 +104,7 @@ def judge_storage(facts: Facts) -> Verdict:
     have = f"the cluster has {', '.join(names)}" if names else "the cluster has none"
     if wanted is not None:
         if wanted in names:
-            return confirmed(f"StorageClass {wanted} exists")
+            return confirmed(f"StorageClass {wanted} exists{_modes_are_open(facts.plan)}")
         return failed(f"there is no StorageClass {wanted}; {have}", "name one of them with --storage-class")
     default = [
         one["metadata"]["name"]
@@ -111,7 +113,11 @@ def judge_storage(facts: Facts) -> Verdict:
     ]
     if not default:
         return failed(f"no StorageClass is the default; {have}", "name one with --storage-class")
-    return confirmed(f"the default StorageClass is {default[0]}")
+    return confirmed(f"the default StorageClass is {default[0]}{_modes_are_open(facts.plan)}")
+
+
+def _modes_are_open(plan: ConformancePlan) -> str:
+    return f"; it does not state whether it has {plan.access_mode}, which `initializer` shows"
 
 
 def judge_devices(facts: Facts) -> Verdict:
@@ -142,7 +148,7 @@ def fitting_nodes(facts: Facts) -> list[str]:
     return sorted(name for name, count in offers.items() if count >= facts.plan.devices)
 
 
-def _offers(plan: Plan, nodes: Sequence[Manifest]) -> dict[str, int]:
+def _offers(plan: ConformancePlan, nodes: Sequence[Manifest]) -> dict[str, int]:
     return {
         node["metadata"]["name"]: _offered(node, plan.resource)
         for node in nodes
@@ -152,7 +158,7 @@ def _offers(plan: Plan, nodes: Sequence[Manifest]) -> dict[str, int]:
     }
 
 
-def _is_of_class(plan: Plan, labels: Mapping[str, str]) -> bool:
+def _is_of_class(plan: ConformancePlan, labels: Mapping[str, str]) -> bool:
     return all(name in labels and (not v or labels[name] in v) for name, v in plan.node_labels.items())
 
 
@@ -173,12 +179,19 @@ def judge_queue(facts: Facts) -> Verdict:
         have = [name for name, there in (("Kueue", bool(cluster.queues)), ("Volcano", cluster.volcano)) if there]
         hint = f"; the cluster has {' and '.join(have)}" if have else ""
         return not_applicable(f"no --queue and no --gang was passed{hint}")
+    if plan.gang == "Volcano" and (argument := _batch_scheduler(cluster.kuberay or ())):
+        return failed(f"KubeRay runs with {argument}, which {OTHER_GROUP}", BATCH_SCHEDULER_FIX)
     started = facts.started
     if started is None:
         return not_run("the job was not created")
     if "Admitted" not in started.conditions:
         return failed(started.why or "the condition Admitted was never True", "`rljob quota` shows what is free")
     return confirmed(f"admitted by {plan.queue or plan.gang}")
+
+
+def _batch_scheduler(kuberay: Sequence[Manifest]) -> str:
+    containers = (one["spec"]["template"]["spec"]["containers"][0] for one in kuberay)
+    return next((text for each in containers if (text := batch_scheduler(arguments(each)))), "")
 
 
 def _cluster(facts: Facts) -> ClusterFacts:

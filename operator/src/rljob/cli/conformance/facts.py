@@ -10,7 +10,7 @@ from rljob.core.observed import Manifest
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConformancePlan:
     """What the run uses and does."""
 
     run: str
@@ -67,7 +67,7 @@ class ImageFacts:
     """Answer of the image check."""
 
     verdict: str = ""
-    """fits, degraded or refused."""
+    """fits, untried, degraded or refused."""
     seen: str = ""
     reasons: tuple[str, ...] = ()
     """All reasons of a verdict that is not `fits`."""
@@ -128,7 +128,7 @@ class Fault:
 class Facts:
     """Everything that was gathered."""
 
-    plan: Plan
+    plan: ConformancePlan
     cluster: ClusterFacts | None = None
     image: ImageFacts | None = None
     workload: Manifest | None = None

@@ -13,7 +13,7 @@ from rljob.cli import kubectl
 from rljob.cli.check_image import result
 from rljob.cli.check_image.follow import LOG_BYTES, Ended
 from rljob.cli.conformance.clock import POLL_SECONDS, Clock, Trouble
-from rljob.cli.conformance.facts import ImageFacts, Plan
+from rljob.cli.conformance.facts import ConformancePlan, ImageFacts
 from rljob.cli.conformance.manifests import LABEL
 from rljob.cli.errors import UsageError
 from rljob.core.attempts.start_diagnosis import PROBLEMS, diagnose
@@ -34,7 +34,7 @@ NODES_MAX = 50
 
 
 def check_image(
-    plan: Plan,
+    plan: ConformancePlan,
     operator_image: str,
     nodes: Sequence[str],
     place: kubectl.Place,
@@ -47,7 +47,7 @@ def check_image(
     except UsageError as error:
         # A quota or an admission policy refuses the pod in the same words, and would refuse those of the job.
         if "cannot create resource" in str(error):
-            return ImageFacts(skipped="you may not create pods; the job tells what its image lacks")
+            return ImageFacts(skipped="you may not create pods; the job reports what its image lacks")
         raise
     state, problem = _wait(plan, place, clock)
     if problem:
@@ -59,12 +59,12 @@ def check_image(
     return read_answer(log, launcher, plan.accelerator if plan.is_npu else None)
 
 
-def pod_name(plan: Plan) -> str:
+def pod_name(plan: ConformancePlan) -> str:
     """Return the name of the pod."""
     return f"{plan.name}-image"
 
 
-def pod_manifest(plan: Plan, operator_image: str, nodes: Sequence[str]) -> Manifest:
+def pod_manifest(plan: ConformancePlan, operator_image: str, nodes: Sequence[str]) -> Manifest:
     """Return the pod. It runs on one of the nodes: others may have another CPU architecture."""
     check = ImageCheck(plan.image, operator_image, int(SECONDS), USER, plan.pull_secrets)
     spec: dict[str, Any] = build_pod(check, pod_name(plan))["spec"]
@@ -84,7 +84,7 @@ def pod_manifest(plan: Plan, operator_image: str, nodes: Sequence[str]) -> Manif
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _wait(plan: Plan, place: kubectl.Place, clock: Clock) -> tuple[Mapping[str, Any], str]:
+def _wait(plan: ConformancePlan, place: kubectl.Place, clock: Clock) -> tuple[Mapping[str, Any], str]:
     """Wait until the check has ended. Return how its container ended, or why the check could not be made."""
     begin, trouble = clock.now(), Trouble()
     while True:

@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
 
 
 def progress(spool: Path) -> dict[str, object]:
-    """Return the progress as the exporter serves it (rljob_runtime.spool)."""
+    """Return the progress as the exporter serves it (rljob_runtime.spool.spool)."""
     found: dict[str, object] = json.loads((spool / "current.json").read_text())
     with contextlib.suppress(OSError, ValueError):
         found["coreBinding"] = json.loads((spool / f"attempt-{found.get('attempt', 0)}" / "binding.json").read_text())

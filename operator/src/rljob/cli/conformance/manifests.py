@@ -15,7 +15,7 @@ import yaml
 
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.quantity import quantity
-from rljob.cli.conformance.facts import Plan
+from rljob.cli.conformance.facts import ConformancePlan
 from rljob.render import labels
 
 LABEL = "rljob.dev/conformance"
@@ -41,7 +41,7 @@ def samples_per_step() -> int:
     return int(trainer["globalBatchSize"]) * int(trainer["samplesPerPrompt"])
 
 
-def manifests(plan: Plan, facts: AcceleratorFacts) -> list[dict[str, Any]]:
+def manifests(plan: ConformancePlan, facts: AcceleratorFacts) -> list[dict[str, Any]]:
     """Return the objects to create, the RLJob last."""
     made = {document["kind"]: copy.deepcopy(document) for document in read_quickstart()}
     names = {"RLJob": plan.name, "PersistentVolumeClaim": plan.name, "ConfigMap": f"{plan.name}-code"}
@@ -52,13 +52,13 @@ def manifests(plan: Plan, facts: AcceleratorFacts) -> list[dict[str, Any]]:
     return sorted(made.values(), key=lambda manifest: manifest["kind"] == "RLJob")
 
 
-def _place_volume(spec: dict[str, Any], plan: Plan) -> None:
+def _place_volume(spec: dict[str, Any], plan: ConformancePlan) -> None:
     spec["accessModes"] = [plan.access_mode]
     if plan.storage_class is not None:
         spec["storageClassName"] = plan.storage_class
 
 
-def _set_job(spec: dict[str, Any], plan: Plan, facts: AcceleratorFacts, names: dict[str, str]) -> None:
+def _set_job(spec: dict[str, Any], plan: ConformancePlan, facts: AcceleratorFacts, names: dict[str, str]) -> None:
     (group,) = spec["workerGroups"]
     template, head = group["template"], spec["head"]["template"]
     spec["runtime"] = {"image": plan.image}

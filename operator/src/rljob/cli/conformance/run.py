@@ -20,7 +20,7 @@ from rljob.cli.conformance import gather, image_pod
 from rljob.cli.conformance.claims import Row, Stage, first_blocker, judge_all
 from rljob.cli.conformance.clock import POLL_SECONDS, Clock, Trouble
 from rljob.cli.conformance.cluster_judges import fitting_nodes, image_of
-from rljob.cli.conformance.facts import Facts, Fault, ImageFacts, Plan, Waited
+from rljob.cli.conformance.facts import ConformancePlan, Facts, Fault, ImageFacts, Waited
 from rljob.cli.conformance.manifests import LABEL, manifests
 from rljob.cli.conformance.run_judges import bound_is_known
 from rljob.cli.describe import why
@@ -63,8 +63,8 @@ UNANSWERED_MAX = 5
 """Consecutive polls that kubectl may fail."""
 
 Status = Mapping[str, Any]
-CheckImage = Callable[[Plan, str, Sequence[str], kubectl.Place, Clock], ImageFacts]
-MakeObjects = Callable[[Plan, AcceleratorFacts], Sequence[Mapping[str, Any]]]
+CheckImage = Callable[[ConformancePlan, str, Sequence[str], kubectl.Place, Clock], ImageFacts]
+MakeObjects = Callable[[ConformancePlan, AcceleratorFacts], Sequence[Mapping[str, Any]]]
 
 
 def say(text: str) -> None:
@@ -90,7 +90,7 @@ class Run:
     created: bool = False
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> ConformancePlan:
         """Return what the run uses."""
         return self.facts.plan
 
@@ -236,10 +236,10 @@ class Run:
 
     def _why(self, end: str) -> str:
         try:
-            told = why(read_world(kubectl.get_job(self.plan.name, self.place), self.place))
+            reason = why(read_world(kubectl.get_job(self.plan.name, self.place), self.place))
         except UsageError as error:
-            told = str(error)
-        return f"{told.rstrip('.')} ({end})" if end else told
+            reason = str(error)
+        return f"{reason.rstrip('.')} ({end})" if end else reason
 
     def _clean(self) -> None:
         """Delete what was created; a second Ctrl-C leaves it and says how to delete it."""

@@ -93,11 +93,11 @@ def treatment(path: str) -> str | None:
 
 def without_effect(document: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return note -> fields, for the fields that recipe and job set to something other than the default."""
-    told: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for path in _written(document, ""):
         if (said := treatment(_plain(path))) is not None:
-            told.setdefault(said, []).append(path)
-    return told
+            paths.setdefault(said, []).append(path)
+    return paths
 
 
 def _written(value: object, path: str) -> Iterator[str]:

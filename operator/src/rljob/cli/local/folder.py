@@ -28,7 +28,7 @@ from rljob.cli.errors import UsageError
 
 @dataclass(frozen=True)
 class State:
-    """What the next run needs to know."""
+    """What a folder of local runs records for the next run of its job."""
 
     uid: str
     attempts: int = 0

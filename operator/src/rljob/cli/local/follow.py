@@ -19,7 +19,7 @@ from rljob.api.lifecycle import Deadlines, Stop
 from rljob.cli.local.folder import JobFolder, write
 from rljob.cli.local.processes import Child
 from rljob.cli.progress_line import Line, progress_line
-from rljob.core import start_message
+from rljob.core import start_message, times
 from rljob.core.attempts.sanitize import plausible
 from rljob.core.status import metric
 from rljob_runtime.contract import (
@@ -96,11 +96,11 @@ class Attempt:
         return None
 
     def _with_start(self, found: Progress) -> Progress:
-        """Add what the start is doing, as the exporter does (rljob_runtime/spool.py)."""
+        """Add what the start is doing, as the exporter does (rljob_runtime/spool/spool.py)."""
         if found.phase is Phase.STARTING:
             with contextlib.suppress(OSError, ContractError):
-                told = (self.folder.attempt(self.number) / SpoolFile.START).read_bytes()
-                return replace(found, start=StartProgress.from_json(told))
+                content = (self.folder.attempt(self.number) / SpoolFile.START).read_bytes()
+                return replace(found, start=StartProgress.from_json(content))
         return found
 
     def ask(self, mode: StopMode) -> None:
@@ -117,7 +117,7 @@ def follow(attempt: Attempt, interrupts: Interrupts, line: Line) -> Progress | N
         _hold_deadlines(attempt, progress)
         _pass_on(attempt, progress, interrupts)
         state, step = _state(attempt, progress), progress.step if progress else 0
-        text = progress_line(time.monotonic() - attempt.begun, state, *_told(attempt, progress))
+        text = progress_line(time.monotonic() - attempt.begun, state, *_displayed(attempt, progress))
         stage = progress.start.stage if progress is not None and progress.start is not None else None
         moved = state != shown[0] or (step != shown[1] and step == 1) or stage != shown[2]
         line.draw(text, important=moved)
@@ -170,7 +170,7 @@ def _state(attempt: Attempt, progress: Progress | None) -> str:
     return progress.phase.value if progress is not None else Phase.STARTING.value
 
 
-def _told(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object], str]:
+def _displayed(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object], str]:
     """Return metrics, or a message until there are any."""
     if attempt.asked is StopMode.STALLED:
         return {}, f"{attempt.overdue}; saving the stacks of every process"
@@ -181,8 +181,9 @@ def _told(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object
     if progress is None:
         return {}, STARTING
     now = datetime.now(UTC)
-    if (stage := start_message.message(progress.start, now)) is not None:
-        return {}, stage.now(now)
+    if (start := progress.start) is not None:
+        said = start_message.words(start.stage, start_message.detail(start))
+        return {}, start_message.live(said, times.from_unix(start.begun), now)
     if progress.step == 0:
         return {}, STARTING
     if progress.phase is Phase.STARTING:
@@ -193,7 +194,7 @@ def _told(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, object
 def figures(progress: Progress) -> dict[str, object]:
     """Return what `status.progress` would hold, with the estimated end as a time of day."""
     left = timedelta(seconds=(progress.total_steps - progress.step) * (progress.step_seconds or 0.0))
-    told: dict[str, object] = {
+    shown: dict[str, object] = {
         "step": progress.step,
         "totalSteps": progress.total_steps,
         "reward": metric(progress.reward),
@@ -201,19 +202,19 @@ def figures(progress: Progress) -> dict[str, object]:
         "clusterIdleRatio": metric(progress.cluster_idle_ratio, 2),
     }
     if left and progress.phase is Phase.TRAINING:
-        told["eta"] = (datetime.fromtimestamp(progress.observed_time, UTC) + left).astimezone().strftime("%H:%M:%S")
-    return told
+        shown["eta"] = (datetime.fromtimestamp(progress.observed_time, UTC) + left).astimezone().strftime("%H:%M:%S")
+    return shown
 
 
 def outcome_of(attempt: Attempt, progress: Progress | None) -> Outcome:
     """Return the launcher's own report, or one derived from its exit code."""
-    told = progress.outcome if progress is not None else None
-    if attempt.asked is StopMode.STALLED and told is not None:
-        return told
+    reported = progress.outcome if progress is not None else None
+    if attempt.asked is StopMode.STALLED and reported is not None:
+        return reported
     if attempt.overdue:
         return Outcome(1, "DeadlineExceeded", attempt.overdue, last_step=progress.step if progress else 0)
-    if told is not None:
-        return told
+    if reported is not None:
+        return reported
     code = attempt.child.exit_code or 0
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
     tail = attempt.child.tail(15)

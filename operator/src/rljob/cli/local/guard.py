@@ -33,7 +33,7 @@ def start_guard(processes: Processes, temporary: Path) -> subprocess.Popen[bytes
 
 
 def dismiss(guard: subprocess.Popen[bytes]) -> None:
-    """Tell the guard that cleanup is done, and wait for its end."""
+    """Inform the guard that cleanup is done, and wait for its end."""
     guard.communicate(DONE)
 
 

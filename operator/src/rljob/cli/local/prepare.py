@@ -17,7 +17,7 @@ from rljob.cli.local.folder import JobFolder, State, empty, read_state, write_fi
 from rljob.cli.local.initializers import Step
 from rljob.cli.local.translate import VolumeFolder
 from rljob.cli.local.variables import Variables
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.spec.merge import values
 from rljob.core.validation.validate import Checked
 from rljob.render.accelerators import facts_of
@@ -41,7 +41,7 @@ class LocalOptions:
     code: Path | None
     """Folder that stands for code.mountPath."""
     environment: Mapping[str, str]
-    launcher: Launcher
+    launcher: LauncherOf
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Prepared:
     notes: list[str]
 
 
-def require_runtime(launcher: Launcher, spec: RLJobSpec) -> None:
+def require_runtime(launcher: LauncherOf, spec: RLJobSpec) -> None:
     """Reject an interpreter without the runtime's packages. Nothing is imported, because that takes half a minute."""
-    if missing := [name for name in launcher.modules(spec) if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in launcher(spec).modules if importlib.util.find_spec(name) is None]:
         raise UsageError(
             f"this Python ({sys.executable}) has no {', '.join(missing)}; a local run needs the runtime's "
             "packages beside rljob: `python -m rljob_runtime requirements > cpu.txt`, then `pip install "
@@ -104,7 +104,7 @@ def prepare(
     local = translate.localise(spec, mounts, folder, lambda job: checkpoint_of(folder.root, job))
     # All workers are on one Ray node, and the launcher waits for that one; the overrides still state the number of
     # nodes.
-    config = given.launcher.job_config(JobIdentity(NAMESPACE, name, state.uid), local, GENERATION)
+    config = given.launcher(local).job_config(JobIdentity(NAMESPACE, name, state.uid), local, GENERATION)
     config = replace(config, nodes=1)
     prepared = Prepared(
         spec=local,

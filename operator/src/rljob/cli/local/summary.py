@@ -8,10 +8,10 @@ from rljob.cli.curve import plot
 from rljob.cli.errors import UsageError
 from rljob.cli.local.folder import JobFolder
 from rljob.cli.local.follow import Attempt
-from rljob.cli.records import figure_table, figures
-from rljob.cli.report.command import write_report
 from rljob.cli.report.local import local_run
+from rljob.cli.report.write_report import write_report
 from rljob.cli.status import table
+from rljob.reading.records import figure_table, figures
 from rljob_runtime.contract import ExitCode, Outcome, Progress, SpoolFile
 
 REPORT = "report.html"

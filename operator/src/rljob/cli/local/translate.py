@@ -139,7 +139,7 @@ def localise(spec: RLJobSpec, mounts: MountMap, folder: JobFolder, checkpoint_of
     if spec.checkpoint is not None and spec.checkpoint.from_ is not None and spec.checkpoint.from_.job is not None:
         source = document["checkpoint"]["from"]
         source["path"] = checkpoint_of(source.pop("job"))
-    if spec.checkpoint is None and spec.command is None:
+    if spec.checkpoint is None and spec.reads("checkpoint.everySteps"):
         saved = str(folder.checkpoints.absolute())
         document["checkpoint"] = {"path": saved, "everySteps": DEFAULT_EVERY_STEPS, "keep": DEFAULT_KEEP}
     return RLJobSpec.model_validate(document, context=spec.accelerator.table)

@@ -18,8 +18,7 @@ from typing import Any
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
-from rljob.cli.frozen import frozen_snapshot, snapshot_name
-from rljob.cli.records import Record, kept
+from rljob.cli.frozen import frozen_snapshot
 from rljob.cli.report import prometheus
 from rljob.cli.report.fetch import fetch_records
 from rljob.cli.report.local import read_folders
@@ -33,10 +32,12 @@ from rljob.cli.report.run import (
     status_evaluations,
     step_seconds,
 )
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Manifest
 from rljob.core.spec.merge import layer, leaves, path_text
 from rljob.core.validation.validate import check
+from rljob.reading.frozen import snapshot_name
+from rljob.reading.records import Record, kept
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.configmap import Snapshot, spec_document
 from rljob.render.names import UID_CHARACTERS, JobIdentity
@@ -63,7 +64,7 @@ def cluster_run(
     name: str,
     place: kubectl.Place,
     sources: Sources,
-    launcher: Launcher,
+    launcher: LauncherOf,
     accelerators: AcceleratorTable,
     command: str,
 ) -> ReportRun:
@@ -144,7 +145,7 @@ def _with_steps(attempt: Attempt, records: Sequence[Record], devices: int) -> At
 
 
 def settings(
-    raw_spec: Mapping[str, Any], snapshot: Snapshot, launcher: Launcher, accelerators: AcceleratorTable
+    raw_spec: Mapping[str, Any], snapshot: Snapshot, launcher: LauncherOf, accelerators: AcceleratorTable
 ) -> list[Setting]:
     """Return every field that the run used, who set it, and whether the job has been edited since."""
     checked = check("job", raw_spec, snapshot.recipes, launcher=launcher, accelerators=accelerators)

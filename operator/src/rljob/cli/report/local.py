@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rljob.cli.errors import UsageError
-from rljob.cli.records import Record, read_records
 from rljob.cli.report.run import Attempt, ReportRun, Setting, recorded_attempts
+from rljob.reading.records import Record, read_records
 from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Phase, Progress, SpoolFile
 
 ATTEMPT = "attempt-"

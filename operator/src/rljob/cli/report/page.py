@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from rljob.cli import records
 from rljob.cli.report import plots
 from rljob.cli.report.run import Attempt, ReportRun, Setting
 from rljob.cli.report.svg import number
+from rljob.reading import records
 
 PALETTE = (
     ("#0072b2", "#56a8e0"),

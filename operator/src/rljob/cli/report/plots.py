@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rljob.cli.records import Record
 from rljob.cli.report.run import Attempt, ReportRun, step_seconds
 from rljob.cli.report.svg import Bar, Mark, Plot, Series, Span, draw, draw_bars, number
+from rljob.reading.records import Record
 from rljob_runtime.contract import StepMetric
 
 VALIDATION = "rljob/validation/score/mean"
@@ -168,12 +168,12 @@ def _marks(run: ReportRun) -> list[Mark]:
     for before, after in pairwise(run.steps):
         if before.attempt != after.attempt:
             ended = why.get(before.attempt)
-            reason = f": the previous attempt ended {_told(ended)}" if ended is not None and ended.outcome else ""
+            reason = f": the previous attempt ended {_ending(ended)}" if ended is not None and ended.outcome else ""
             marks.append(Mark(after.step - 0.5, f"attempt {after.attempt} resumes at step {after.step}{reason}"))
     return marks
 
 
-def _told(attempt: Attempt) -> str:
+def _ending(attempt: Attempt) -> str:
     return f"{attempt.outcome} ({attempt.reason})" if attempt.reason else attempt.outcome
 
 
@@ -215,12 +215,12 @@ def _span(attempt: Attempt, origin: float, latest: float, scale: float) -> Span:
     end = attempt.end if math.isfinite(attempt.end) else max(latest, attempt.begin)
     resumed = f", resumed from step {attempt.resumed_from}" if attempt.resumed_from else ""
     message = f"\n{attempt.message}" if attempt.message else ""
-    told = _told(attempt) or "with an unknown outcome"
+    ending = _ending(attempt) or "with an unknown outcome"
     return Span(
         (attempt.begin - origin) / scale,
         (end - origin) / scale,
         str(attempt.number),
-        f"attempt {attempt.number}: {told}, last step {attempt.last_step}{resumed}{message}",
+        f"attempt {attempt.number}: {ending}, last step {attempt.last_step}{resumed}{message}",
         KINDS.get(attempt.outcome, "other"),
     )
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from rljob.cli import usage
 from rljob.cli.errors import UsageError
-from rljob.cli.records import Record
 from rljob.cli.report.plots import VALIDATION
+from rljob.reading.records import Record
 from rljob_runtime.contract import StepMetric, parse_foreign_json
 
 TIMEOUT_SECONDS = 60.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rljob.cli.records import Record, kept
+from rljob.reading.records import Record, kept
 from rljob_runtime.contract import StepMetric
 
 

@@ -133,10 +133,10 @@ def draw_bars(name: str, title: str, note: str, unit: str, bars: Sequence[Bar], 
             f'<text class="tick" x="{left - 8:.0f}" y="{middle:.0f}" text-anchor="end">{escape(bar.label)}</text>'
         )
         for colour, (label, amount) in enumerate(bar.parts):
-            told = f"{bar.label}: {label} {number(amount)} {unit}"
+            tooltip = f"{bar.label}: {label} {number(amount)} {unit}"
             rows.append(
                 f'<rect class="bar c{colour}" x="{x:.1f}" y="{y:.1f}" width="{amount * scale:.1f}"'
-                f' height="{BAR_HEIGHT:.0f}"><title>{escape(told)}</title></rect>'
+                f' height="{BAR_HEIGHT:.0f}"><title>{escape(tooltip)}</title></rect>'
             )
             x += amount * scale
         rows.append(f'<text class="tick" x="{x + 6:.1f}" y="{middle:.0f}">{escape(bar.text)}</text>')
@@ -268,11 +268,11 @@ def _hits(frame: Frame, plot: Plot) -> Iterator[str]:
     height = HEIGHT - BOTTOM - TOP
     for index, x in enumerate(plot.x):
         known = [(series.label, series.values[index]) for series in plot.series]
-        told = "\n".join(f"{label}: {number(value)} {plot.unit}" for label, value in known if math.isfinite(value))
-        if told:
+        text = "\n".join(f"{label}: {number(value)} {plot.unit}" for label, value in known if math.isfinite(value))
+        if text:
             yield (
                 f'<rect class="hit" x="{frame.x(x) - width / 2:.1f}" y="{TOP:.0f}" width="{width:.1f}"'
-                f' height="{height:.0f}"><title>{escape(f"{plot.x_unit} {number(x)}")}\n{escape(told)}</title></rect>'
+                f' height="{height:.0f}"><title>{escape(f"{plot.x_unit} {number(x)}")}\n{escape(text)}</title></rect>'
             )
 
 

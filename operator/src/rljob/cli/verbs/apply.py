@@ -32,7 +32,7 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def _apply(chosen: argparse.Namespace) -> int:
-    from rljob.cli.judged import complain, judge, read_sources
+    from rljob.cli.judged import complain, judge, read_sources, with_hardware
     from rljob.cli.manifests import STDIN, read_standard_input
 
     # It can be read once, and kubectl reads it too.
@@ -44,7 +44,7 @@ def _apply(chosen: argparse.Namespace) -> int:
             f"{unnamed.source}: {unnamed.name} gets its name when it is created, so it cannot be applied; set "
             "metadata.name, or use `kubectl create -f`"
         )
-    judged = judge(files, chosen)
+    judged = with_hardware(judge(files, chosen), chosen)
     complain(judged)
     if any(checked.spec is None for _, checked in judged):
         return Exit.NEGATIVE

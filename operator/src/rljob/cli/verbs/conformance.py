@@ -53,7 +53,7 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def _conformance(chosen: argparse.Namespace) -> int:
-    from rljob.cli.conformance.command import conformance
-    from rljob.cli.launcher import LAUNCHER
+    from rljob.cli.conformance.conformance import conformance
+    from rljob.cli.known_launchers import VERSIONS
 
-    return conformance(chosen, LAUNCHER.versions)
+    return conformance(chosen, VERSIONS)

@@ -52,7 +52,9 @@ def _port(text: str) -> int:
 
 
 def _dashboard(chosen: argparse.Namespace) -> int:
-    from rljob.cli.job_pods import HEAD, cluster_of, identity, live_head, no_pod, place_of
+    from rljob.cli.live_pods import live_head, no_pod, place_of
+    from rljob.reading.job_pods import HEAD, cluster_of, identity
+    from rljob.render.labels import UNAUTHENTICATED_RAY
 
     place = kubectl.Place(chosen.namespace, chosen.context)
     job = kubectl.get_job(chosen.name, place)
@@ -60,7 +62,8 @@ def _dashboard(chosen: argparse.Namespace) -> int:
     head = live_head(identity(job), own)
     if head is None:
         raise no_pod(job, HEAD, own)
-    token = _token(cluster_of(head), own)
+    checks_tokens = UNAUTHENTICATED_RAY not in head["metadata"].get("labels", {})
+    token = _token(cluster_of(head), own) if checks_tokens else ""
     words = ["port-forward", f"pod/{head['metadata']['name']}", f"{chosen.port or ''}:{_container_port(head)}"]
     with tempfile.TemporaryFile() as errors:
         command = kubectl.command_line([*words, "--address", "127.0.0.1"], own)
@@ -113,7 +116,9 @@ def _address(process: subprocess.Popen[bytes]) -> str | None:
 
 def _announce(chosen: argparse.Namespace, url: str, token: str | None) -> None:
     print(url)
-    if token is None:
+    if token == "":
+        print("the dashboard asks for no token: the job's Ray cannot check one")
+    elif token is None:
         print("the dashboard asks for a token, which you may not read: it is in the Secret of the RayCluster")
     elif chosen.show_token or sys.stdout.isatty():
         print(f"token: {token}")

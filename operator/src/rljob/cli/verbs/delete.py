@@ -38,9 +38,9 @@ def _run(chosen: argparse.Namespace) -> int:
     is_shown = chosen.output in (output.JSON, output.YAML)
     shown = status_document(kubectl.get_job(chosen.name, place)) if is_shown else {}
     words = ["delete", f"rljobs.{group.GROUP}", chosen.name, "--timeout", f"{chosen.timeout}s"]
-    told = kubectl.run(words, place, seconds=chosen.timeout + SLACK_SECONDS)
+    answer = kubectl.run(words, place, seconds=chosen.timeout + SLACK_SECONDS)
     if chosen.output in output.DATA:
         print(output.data_page([{"job": chosen.name, **shown, "deleted": True}], chosen.output))
     else:
-        print(told.strip())
+        print(answer.strip())
     return 0

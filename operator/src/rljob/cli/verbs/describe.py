@@ -28,18 +28,20 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def _describe(chosen: argparse.Namespace) -> int:
-    from rljob.cli import start
     from rljob.cli.describe import why
     from rljob.cli.status import status_document
     from rljob.cli.world import read_world
+    from rljob.reading import start
 
     job = kubectl.get_job(chosen.name, kubectl.Place(chosen.namespace, chosen.context))
     place = kubectl.Place(job["metadata"]["namespace"], chosen.context)
     world = read_world(start.with_current(job, datetime.now(UTC)), place)
-    told = why(world)
+    reason = why(world)
     if chosen.output in DATA:
         document = status_document(job)
-        print(data_page([{key: document[key] for key in ("namespace", "job", "state")} | {"why": told}], chosen.output))
+        print(
+            data_page([{key: document[key] for key in ("namespace", "job", "state")} | {"why": reason}], chosen.output)
+        )
     else:
-        print("\n".join(textwrap.wrap(told, PARAGRAPH_WIDTH, break_long_words=False, break_on_hyphens=False)))
+        print("\n".join(textwrap.wrap(reason, PARAGRAPH_WIDTH, break_long_words=False, break_on_hyphens=False)))
     return Exit.NEGATIVE if world.status.get("state") in ("Failed", "Invalid") else 0

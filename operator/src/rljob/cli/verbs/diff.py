@@ -73,9 +73,10 @@ def _against_files(chosen: argparse.Namespace) -> list[tuple[JobManifest, Change
 
 def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> Changes:
     from rljob.cli.diff import against_job, applied_spec
-    from rljob.cli.frozen import frozen_snapshot, snapshot_name
-    from rljob.cli.launcher import LAUNCHER
+    from rljob.cli.frozen import frozen_snapshot
+    from rljob.cli.known_launchers import LAUNCHER
     from rljob.core.validation.validate import check
+    from rljob.reading.frozen import snapshot_name
 
     if not job.is_named:
         raise UsageError(

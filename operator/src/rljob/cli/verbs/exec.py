@@ -44,7 +44,8 @@ def _index(text: str) -> int:
 
 
 def _exec(chosen: argparse.Namespace) -> int:
-    from rljob.cli.job_pods import CONTAINERS, identity, live_pods, no_pod, place_of
+    from rljob.cli.live_pods import live_pods, no_pod, place_of
+    from rljob.reading.job_pods import CONTAINERS, identity
 
     if not chosen.words:
         raise UsageError(f"name a command after --, such as `rljob exec {chosen.name} -- ray status`")

@@ -50,17 +50,24 @@ def _explain(chosen: argparse.Namespace) -> int:
         return Exit.NEGATIVE
     found = [(job, _explained(checked, checked.spec, path)) for job, checked in judged if checked.spec is not None]
     if chosen.output in DATA:
-        print(data_page([explain_document(job.namespace, job.name, told) for job, told in found], chosen.output))
+        print(
+            data_page(
+                [explain_document(job.namespace, job.name, explanation) for job, explanation in found], chosen.output
+            )
+        )
     else:
         several = len(found) > 1
-        print("\n\n".join((f"{job.name}:\n" if several else "") + explain_page(told) for job, told in found))
+        print(
+            "\n\n".join((f"{job.name}:\n" if several else "") + explain_page(explanation) for job, explanation in found)
+        )
     return 0
 
 
 def _explained(checked: Checked, spec: RLJobSpec, path: field_path.Path) -> Explained:
     from rljob.cli.explain import Explained, explain
-    from rljob.cli.launcher import LAUNCHER
+    from rljob.cli.known_launchers import LAUNCHER
     from rljob.core.spec.decisions import decide
 
-    rows = explain(checked, spec, decide(spec, LAUNCHER.questions(spec)), path)
-    return Explained(rows) if path else Explained(rows, LAUNCHER.losses(spec), LAUNCHER.class_defaults(spec))
+    launcher = LAUNCHER(spec)
+    rows = explain(checked, spec, decide(spec, launcher.questions), path)
+    return Explained(rows) if path else Explained(rows, launcher.losses(spec), launcher.class_defaults(spec))

@@ -97,8 +97,8 @@ def _diff(chosen: argparse.Namespace) -> int:
 
 def _summary(recipe: dict[str, Any]) -> dict[str, Any]:
     spec = recipe.get("spec") or {}
-    told = {key: spec.get(key, "") for key in ("hardware", "description", "source")}
-    return {"kind": recipe["kind"], "name": recipe["metadata"]["name"], **told}
+    shown = {key: spec.get(key, "") for key in ("hardware", "description", "source")}
+    return {"kind": recipe["kind"], "name": recipe["metadata"]["name"], **shown}
 
 
 def _names(recipes: list[dict[str, Any]]) -> list[str]:

@@ -40,7 +40,7 @@ def add(commands: Commands[Parser]) -> None:
 def _render(chosen: argparse.Namespace) -> int:
     from rljob.cli import runtime_image
     from rljob.cli.judged import valid
-    from rljob.cli.launcher import LAUNCHER
+    from rljob.cli.known_launchers import LAUNCHER
     from rljob.cli.render import object_table, render
     from rljob.render.names import JobIdentity
 
@@ -55,8 +55,8 @@ def _render(chosen: argparse.Namespace) -> int:
         render(JobIdentity(job.namespace, job.name, chosen.uid), spec, chosen.part, LAUNCHER) for job, spec in specs
     ]
     # job.json names no image.
-    told = image is not None or chosen.part == "job"
-    note = "" if told else runtime_image.note((spec for _, spec in specs), cluster=chosen.cluster)
+    has_image = image is not None or chosen.part == "job"
+    note = "" if has_image else runtime_image.note((spec for _, spec in specs), cluster=chosen.cluster)
     if chosen.output == output.YAML:
         head = f"# {note}\n" if note else ""
         print(head + "\n---\n".join(each.page for each in made))

@@ -58,7 +58,7 @@ def add_sources(made: Parser) -> None:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    from rljob.cli.report.command import run_page, write_report
+    from rljob.cli.report.write_report import run_page, write_report
 
     run = gather(chosen)
     if chosen.output in output.FORMS:
@@ -72,7 +72,7 @@ def _report(chosen: argparse.Namespace) -> int:
 
 def gather(chosen: argparse.Namespace) -> ReportRun:
     """Return the run of a job with its records."""
-    from rljob.cli.launcher import LAUNCHER
+    from rljob.cli.known_launchers import LAUNCHER
     from rljob.cli.report.cluster import Sources, cluster_run
     from rljob.cli.report.local import local_run
 

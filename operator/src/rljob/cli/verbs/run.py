@@ -38,11 +38,11 @@ def _run(chosen: argparse.Namespace) -> int:
     if not chosen.local:
         raise UsageError("`rljob run` trains on this machine: add --local, or use `kubectl apply` for a cluster")
     from rljob.cli.judged import chosen_files, complain, judge
-    from rljob.cli.launcher import LAUNCHER
+    from rljob.cli.known_launchers import LAUNCHER
+    from rljob.cli.local.prepare import LocalOptions
 
     # The other commands also run on Windows.
-    from rljob.cli.local.command import run_local
-    from rljob.cli.local.prepare import LocalOptions
+    from rljob.cli.local.run_local import run_local
 
     files = chosen_files(chosen)
     if len(files.jobs) > 1:

@@ -33,14 +33,14 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def _status(chosen: argparse.Namespace) -> int:
-    from rljob.cli import start
     from rljob.cli.status import describe, failed, status_document
     from rljob.cli.watch import watch_status
+    from rljob.reading import start
 
     place = kubectl.Place(chosen.namespace, chosen.context)
     if chosen.watch:
         if chosen.output in DATA:
-            raise UsageError(f"--watch shows text; leave out it or -o {chosen.output}")
+            raise UsageError(f"--watch shows text; leave out --watch or -o {chosen.output}")
         return watch_status(chosen.name, place, chosen.interval)
     job = kubectl.get_job(chosen.name, place)
     if chosen.output in DATA:

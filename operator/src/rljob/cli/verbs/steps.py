@@ -10,7 +10,7 @@ from rljob.cli.arguments import Commands, Parser, count, job_command
 from rljob.cli.verbs.report import add_sources, gather
 
 if TYPE_CHECKING:
-    from rljob.cli.records import Record
+    from rljob.reading.records import Record
 
 STEPS = 10
 HEADS = ("STEP", "ATTEMPT", "REWARD", "SECONDS", "TPS/CARD", "DP IDLE")
@@ -39,8 +39,8 @@ def _steps(chosen: argparse.Namespace) -> int:
     import csv
     import io
 
-    from rljob.cli.records import kept
     from rljob.cli.status import table
+    from rljob.reading.records import kept
 
     run = gather(chosen)
     steps = kept(run.records)[-chosen.last :]
@@ -64,7 +64,7 @@ def _row(record: Record, *, wide: bool) -> tuple[str, ...]:
     import math
     from datetime import UTC, datetime
 
-    from rljob.cli.records import number
+    from rljob.reading.records import number
     from rljob_runtime.contract import StepMetric
 
     def shown(metric: StepMetric, digits: int) -> str:

@@ -73,7 +73,8 @@ def _usage(chosen: argparse.Namespace) -> int:
 
 def _placed(job: Mapping[str, Any], place: kubectl.Place, accelerators: AcceleratorTable) -> tuple[str, str]:
     """Return (queue, accelerator class) of a job, from its snapshot if the job uses a recipe."""
-    from rljob.cli.frozen import frozen_snapshot, snapshot_name
+    from rljob.cli.frozen import frozen_snapshot
+    from rljob.reading.frozen import snapshot_name
 
     spec, name = job.get("spec") or {}, snapshot_name(job)
     if spec.get("recipeRef") and name:

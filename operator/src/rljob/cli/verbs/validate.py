@@ -26,15 +26,18 @@ def add(commands: Commands[Parser]) -> None:
         exits={Exit.NEGATIVE: "a job is invalid"},
         examples=(
             ("validate -f job.yaml", "check a job without a cluster"),
-            ("validate -f jobs/ --cluster -o json", "check a folder with the recipes of the cluster, for a program"),
+            (
+                "validate -f jobs/ --cluster -o json",
+                "check a folder with the recipes and nodes of the cluster, for a program",
+            ),
         ),
     )
 
 
 def _validate(chosen: argparse.Namespace) -> int:
-    from rljob.cli.judged import chosen_files, complain, judge
+    from rljob.cli.judged import chosen_files, complain, judge, with_hardware
 
-    judged = judge(chosen_files(chosen), chosen)
+    judged = with_hardware(judge(chosen_files(chosen), chosen), chosen)
     if chosen.output in DATA:
         print(data_page([_verdict(job, checked) for job, checked in judged], chosen.output))
     else:

@@ -1,12 +1,17 @@
-"""`rljob version`: the versions of the command line, and of what is installed in the cluster."""
+"""`rljob version` and `rljob --version`: the command, the stack that it was made for, and what the cluster has."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
+from rljob.api.group import API_VERSION
 from rljob.cli import kubectl, output
 from rljob.cli.arguments import Commands, Parser, command
 from rljob.cli.output import DATA, data_page
+from rljob.cli.status import table
+
+DISTRIBUTION = "rljob"
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -28,11 +33,9 @@ def add(commands: Commands[Parser]) -> None:
 
 def _version(chosen: argparse.Namespace) -> int:
     from rljob.cli.installation import SELECTOR, deployments
-    from rljob.cli.launcher import LAUNCHER
-    from rljob.cli.status import table
-    from rljob.cli.version import versions
+    from rljob.cli.known_launchers import VERSIONS
 
-    own = versions(LAUNCHER.versions)
+    own = versions(VERSIONS)
     read = () if chosen.client else deployments(SELECTOR, kubectl.Place(context=chosen.context))
     found = read or ()
     if chosen.output in DATA:
@@ -47,3 +50,23 @@ def _version(chosen: argparse.Namespace) -> int:
         none = absent if read is None else "operator  not found in the cluster"
         print(table([row if wide else row[:2] for row in rows]) if rows else none)
     return 0
+
+
+def version_page(stack: Mapping[str, str]) -> str:
+    """Return one line per component."""
+    return table(list(versions(stack).items()))
+
+
+def versions(stack: Mapping[str, str]) -> dict[str, str]:
+    """Return the version of each component."""
+    return {DISTRIBUTION: own_version(), "API": API_VERSION, **stack}
+
+
+def own_version(distribution: str = DISTRIBUTION) -> str:
+    """Return the version of the installed package."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "not installed as a package"

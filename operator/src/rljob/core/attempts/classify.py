@@ -155,8 +155,8 @@ def classify(outcome: Outcome, pods: Iterable[Manifest] = (), killed: Iterable[s
     if final is not None and final.cause is FailureCause.CONFIGURATION:
         return replace(failure, cause=final.cause)
     gone = ((OOM_KILLED, f"pod {name}: {OOM_KILLED}", None) for name in killed)
-    for word, told, node in (*_evidence(pods), *gone):
-        message = f"{told}; {outcome.message}" if outcome.message else told
+    for word, seen, node in (*_evidence(pods), *gone):
+        message = f"{seen}; {outcome.message}" if outcome.message else seen
         return replace(failure, cause=POD_REASONS[word].cause, reason=word, message=message, node=node)
     row = REASONS.get(failure.reason) or final
     return replace(failure, cause=row.cause) if row is not None else failure
@@ -179,8 +179,8 @@ def with_node_faults(failure: Failure, node_faults: Sequence[NodeFault]) -> Fail
     """Attribute an unexplained end to faulty nodes: a lost device looks like an error of the process that used it."""
     blamed = tuple(node_fault for node_fault in node_faults if node_fault.row.effect >= FaultEffect.AVOIDS)
     # The launcher found a fault of its nodes by a check of its own, except where it reports a symptom only.
-    told = failure.exit_code == ExitCode.ENVIRONMENT or failure.reason in {**POD_REASONS, **REASONS}
-    known = told and failure.reason not in DOUBTFUL
+    conclusive = failure.exit_code == ExitCode.ENVIRONMENT or failure.reason in {**POD_REASONS, **REASONS}
+    known = conclusive and failure.reason not in DOUBTFUL
     if not blamed or known or failure.cause in (FailureCause.CONFIGURATION, FailureCause.PREEMPTION):
         return failure
     message = "; ".join(text for text in (listed(blamed), failure.message) if text)
@@ -251,8 +251,8 @@ def _evidence(pods: Iterable[Manifest]) -> Iterator[tuple[str, str, str | None]]
         for word in _words(pod)
         if word in POD_REASONS
     ]
-    for _, word, told, node in sorted(found, key=lambda entry: entry[:3]):
-        yield word, told, node
+    for _, word, seen, node in sorted(found, key=lambda entry: entry[:3]):
+        yield word, seen, node
 
 
 def _words(pod: Manifest) -> Iterator[str]:

@@ -23,7 +23,7 @@ from rljob.core import times
 from rljob.core.manifest_facts import pod_is_ready
 from rljob.core.observed import Manifest
 from rljob.core.status import bounded
-from rljob.render import labels
+from rljob.render import labels, packages
 from rljob_runtime.contract import ExitCode
 
 IDENTICAL_ENDS = 3
@@ -32,7 +32,7 @@ APART_SECONDS = 10.0
 DOUBTFUL_APART_SECONDS = 60.0
 """The same for an end that an outage of minutes may explain, such as that of a mounted file system."""
 RAN_SECONDS = 300.0
-"""A container that ran for so long was ready, or nearly: its end is no failure to start."""
+"""A container that ran for this long was ready, or nearly ready, so its end is no failed start."""
 FAILURES_KEPT = 4
 MESSAGE_BYTES = 600
 """Bytes kept of the last lines of a container."""
@@ -64,6 +64,9 @@ _CERTAIN = re.compile(
 """Messages of runc, crun, the kernel and Python about an image that cannot run its command on any node."""
 _NO_ALLOWED_USER = re.compile(r"container has runAsNonRoot and image |container's runAsUser breaks non-root policy")
 """kubernetes v1.36.2: pkg/kubelet/kuberuntime/security_context_others.go, verifyRunAsNonRoot."""
+_PACKAGES_REFUSED = re.compile(r"Got [0-9a-f]{64}|no such option: --")
+"""The end of pip's message about a wheel with another hash (pip 23.2.1, _internal/exceptions.py, HashMismatch), and
+that of a pip before 22.1. Neither the exit code nor a missing release shows whether the index was reached."""
 _OTHER_CPU = re.compile("exec format error", re.IGNORECASE)
 
 _DELETED = re.compile(
@@ -139,7 +142,7 @@ def with_ends(known: Sequence[ContainerFailure], ends: Iterable[End]) -> list[Co
 
 
 def worst(failures: Sequence[ContainerFailure]) -> ContainerFailure | None:
-    """Return the failure that tells most: with a known container, and seen most often."""
+    """Return the most conclusive failure: with a known container, and seen most often."""
     return max(failures, key=lambda each: (bool(each.container), each.count, each.time), default=None)
 
 
@@ -200,7 +203,9 @@ def _repeats(failure: ContainerFailure) -> bool:
         return False
     if failure.container in RAY:
         return failure.exit_code == USAGE_ERROR
-    # Fetching code depends on the network; the launcher's codes tell a wrong commit from that.
+    # Fetching code and packages depends on the network; the launcher's codes distinguish a wrong commit from that.
+    if failure.container == packages.CONTAINER:
+        return _PACKAGES_REFUSED.search(failure.message) is not None
     return failure.container != FETCH_CODE or failure.exit_code == ExitCode.BAD_CONFIG
 
 
@@ -249,16 +254,16 @@ def _waiting(role: str, found: Mapping[str, Any], now: datetime) -> End | None:
 
 
 def _terminated(role: str, found: Mapping[str, Any], now: datetime, *, is_init: bool) -> End | None:
-    told = (found.get("state") or {}).get("terminated") or (found.get("lastState") or {}).get("terminated")
-    if not told:
+    terminated = (found.get("state") or {}).get("terminated") or (found.get("lastState") or {}).get("terminated")
+    if not terminated:
         return None
-    code, reason = int(told.get("exitCode", 0)), _reason(told.get("reason")) or "Error"
+    code, reason = int(terminated.get("exitCode", 0)), _reason(terminated.get("reason")) or "Error"
     if (is_init and code == 0) or (code in SIGNALS and reason != OOM_KILLED):
         return None
-    begun, ended = told.get("startedAt"), told.get("finishedAt") or times.to_text(now)
+    begun, ended = terminated.get("startedAt"), terminated.get("finishedAt") or times.to_text(now)
     if begun and _ran_long(begun, ended):
         return None
-    return End(role, str(found["name"]), code, reason, _cut(told.get("message")), str(ended))
+    return End(role, str(found["name"]), code, reason, _cut(terminated.get("message")), str(ended))
 
 
 def _ran_long(begun: str, ended: str) -> bool:
@@ -290,25 +295,25 @@ def _of_events(events: Iterable[Manifest], cluster_uid: str, now: datetime) -> I
         # From ten similar events on, client-go writes one, with the note of the last (tools/record/events_cache.go).
         first, made = event.get("deprecatedFirstTimestamp"), event["metadata"].get("creationTimestamp")
         for seen in dict.fromkeys((first or made, event.get("deprecatedLastTimestamp") or made)):
-            # An event without a time cannot be told from those before the start.
+            # An event without a time cannot be distinguished from those before the start.
             if seen:
                 yield from _of_event(found, str(seen), now)
 
 
 def _of_event(found: re.Match[str], seen: str, now: datetime) -> Iterator[End]:
     role, phase, rest = found.groups()
-    told = _TERMINATED.search(rest)
-    if told is None:
+    match = _TERMINATED.search(rest)
+    if match is None:
         # Ray's container had not begun.
         if phase == "Failed":
             yield End(role, "", None, phase, "", seen)
         return
-    code, reason = int(told[1]), _reason(told[2]) or "Error"
-    message, _, dates = told[3].rpartition(_STARTED_AT)
+    code, reason = int(match[1]), _reason(match[2]) or "Error"
+    message, _, dates = match[3].rpartition(_STARTED_AT)
     ran = _ran(dates, now)
     if ran is None:
         # The note was cut, so that everything that is left may be the container's own text.
-        message, ran = told[3], (seen, seen)
+        message, ran = match[3], (seen, seen)
     begun, ended = ran
     if (code not in SIGNALS or reason == OOM_KILLED) and not _ran_long(begun, ended):
         yield End(role, f"ray-{role}", code, reason, _cut(message), ended)

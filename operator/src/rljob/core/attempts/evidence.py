@@ -40,15 +40,15 @@ def evidence_of(
     warnings: tuple[Manifest, ...] | Unseen,
 ) -> Entry:
     """Return the entry of an attempt. What was not observed is absent; what no longer exists is empty."""
-    told = document(current)
+    reported = document(current)
     entry: Entry = {"attempt": attempt.model_dump(mode="json", by_alias=True, exclude_none=True)}
-    entry |= {part: told[part] for part in ("progress", "checkpoint") if part in told}
+    entry |= {part: reported[part] for part in ("progress", "checkpoint") if part in reported}
     if is_true(current, ConditionType.FINISHED):
         entry["final"] = current.state.value
     if cluster is not None:
         entry["rayCluster"] = _cluster(cluster)
     if not isinstance(pods, Unseen):
-        described = sorted((_pod(pod) for pod in pods), key=lambda pod: (not _tells(pod), pod["name"]))
+        described = sorted((_pod(pod) for pod in pods), key=lambda pod: (not _is_notable(pod), pod["name"]))
         entry["pods"] = described[:PODS_MAX]
         if len(described) > PODS_MAX:
             entry["podsLeftOff"] = len(described) - PODS_MAX
@@ -71,8 +71,8 @@ def attempts_of(found: Manifest) -> Iterator[Attempt]:
 def final_of(found: Manifest) -> State | None:
     """Return how the job finished, which is stored with its last attempt; None if it did not."""
     last = list(entries(found))[-1:]
-    told = last[0].get("final") if last and isinstance(last[0], dict) else None
-    return next((state for state in FINAL if state == told), None)
+    final = last[0].get("final") if last and isinstance(last[0], dict) else None
+    return next((state for state in FINAL if state == final), None)
 
 
 def killed_pods(deletions: Iterable[Manifest], since: str) -> Iterator[str]:
@@ -84,7 +84,7 @@ def killed_pods(deletions: Iterable[Manifest], since: str) -> Iterator[str]:
             yield found[1]
 
 
-def _tells(pod: Entry) -> bool:
+def _is_notable(pod: Entry) -> bool:
     return pod.keys() > {"name", "node", "phase"}
 
 
@@ -132,10 +132,10 @@ def _containers(state: Mapping[str, Any]) -> Iterator[Entry]:
     """Return containers that wait, failed or were restarted."""
     for found in (*(state.get("initContainerStatuses") or ()), *(state.get("containerStatuses") or ())):
         now, before = found.get("state") or {}, found.get("lastState") or {}
-        told = now.get("waiting") or now.get("terminated") or before.get("terminated") or {}
-        if told and (told.get("exitCode") != 0 or found.get("restartCount")):
-            entry = {"name": found["name"], "exitCode": told.get("exitCode"), "restarts": found.get("restartCount")}
-            yield _filled({**entry, **{name: _cut(told.get(name)) for name in ("reason", "message")}})
+        ended = now.get("waiting") or now.get("terminated") or before.get("terminated") or {}
+        if ended and (ended.get("exitCode") != 0 or found.get("restartCount")):
+            entry = {"name": found["name"], "exitCode": ended.get("exitCode"), "restarts": found.get("restartCount")}
+            yield _filled({**entry, **{name: _cut(ended.get(name)) for name in ("reason", "message")}})
 
 
 def _is_about(event: Manifest, cluster: str, pods: set[str]) -> bool:

@@ -122,7 +122,7 @@ def standing(current: RLJobStatus) -> Standing:
             for entry in current.attempts
             if entry.outcome is not None
         ),
-        # For a run that was stopped for a deadline and restarts, only the stop tells it.
+        # For a run that was stopped for a deadline and restarts, only the stop order shows it.
         deadline=_DEADLINES.get(current.stop.reason if current.stop else "") or _DEADLINES.get(current.reason or ""),
         queued_since=_queued_since(current),
         suspended_since=times.from_text(suspended.last_transition_time) if suspended else None,
@@ -167,6 +167,6 @@ def _patience_seconds(current: RLJobStatus) -> float:
     if current.state is not State.TRAINING:
         return math.inf
     progress = current.progress
-    told = (progress.median_step_seconds or progress.step_seconds) if progress else None
-    usual = float(told) if told is not None else 0.0
+    step_seconds = (progress.median_step_seconds or progress.step_seconds) if progress else None
+    usual = float(step_seconds) if step_seconds is not None else 0.0
     return max(STALLED_SECONDS_MIN, STALLED_STEPS * usual) if math.isfinite(usual) else math.inf

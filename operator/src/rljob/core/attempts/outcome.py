@@ -26,10 +26,10 @@ TAIL_LIMIT = 1500
 
 def outcome_of(ray_job: RayJob, last_step: int) -> Outcome:
     """Return the outcome of a Ray job that ended."""
-    told = _told(ray_job.log_tail)
+    reported = _from_log(ray_job.log_tail)
     # A reward function may print anything as well: an outcome that contradicts Ray's state is not the launcher's.
-    if told is not None and (told.exit_code == ExitCode.DONE) == (ray_job.state is RayJobState.SUCCEEDED):
-        return plausible_outcome(told)
+    if reported is not None and (reported.exit_code == ExitCode.DONE) == (ray_job.state is RayJobState.SUCCEEDED):
+        return plausible_outcome(reported)
     if ray_job.state is RayJobState.SUCCEEDED:
         return Outcome(exit_code=ExitCode.DONE, reason=Reason.SUCCEEDED, message="", last_step=last_step)
     reason = Reason.DRIVER_STOPPED if ray_job.state is RayJobState.STOPPED else Reason.DRIVER_FAILED
@@ -63,7 +63,7 @@ def _bounded(exit_code: int) -> int:
     return min(max(exit_code, -EXIT_CODE_MAX), EXIT_CODE_MAX)
 
 
-def _told(log_tail: str) -> Outcome | None:
+def _from_log(log_tail: str) -> Outcome | None:
     lines = log_tail.strip().splitlines()
     for line in reversed(lines[-20:]):
         if line.startswith("{"):

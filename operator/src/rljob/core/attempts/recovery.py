@@ -1,4 +1,4 @@
-"""What a job's ConfigMaps tell when its status is lost: its snapshot, its clusters and its ended attempts.
+"""What a job's ConfigMaps contain when its status is lost: its snapshot, its clusters and its ended attempts.
 
 Snapshots and frozen clusters are created before the objects that they describe, and the operator never deletes them. A
 new cluster generation is therefore later than all before it, and no name is used twice. An attempt is recorded when it
@@ -32,7 +32,7 @@ class Recalled:
 
 
 def recall(job_uid: str, config_maps: Iterable[Manifest]) -> Recalled:
-    """Return what a job's ConfigMaps tell."""
+    """Return what a job's ConfigMaps contain."""
     found = list(_intents(job_uid, config_maps))
     snapshots = {number: manifest for kind, number, manifest in found if kind == "spec" or _is_both(kind, manifest)}
     latest = max(snapshots, default=0)

@@ -47,18 +47,18 @@ def plausible(answer: Progress, now: datetime) -> Progress:
     )
 
 
-def _start(told: StartProgress | None, now: datetime) -> StartProgress | None:
+def _start(reported: StartProgress | None, now: datetime) -> StartProgress | None:
     """A stage that this version does not know, or that began at no possible time, says nothing."""
-    if told is None or told.stage not in list(StartStage) or not (begun := _past(told.begun, now)):
+    if reported is None or reported.stage not in list(StartStage) or not (begun := _past(reported.begun, now)):
         return None
     passed = tuple(
         PassedStage(entry.stage, then)
-        for entry in told.passed[: len(StartStage)]
+        for entry in reported.passed[: len(StartStage)]
         if entry.stage in list(StartStage) and (then := _past(entry.begun, now))
     )
-    if told.done is None or told.total is None or not 0 <= told.done <= told.total <= STEP_MAX:
-        return StartProgress(told.stage, begun, passed=passed)
-    return replace(told, begun=begun, passed=passed)
+    if reported.done is None or reported.total is None or not 0 <= reported.done <= reported.total <= STEP_MAX:
+        return StartProgress(reported.stage, begun, passed=passed)
+    return replace(reported, begun=begun, passed=passed)
 
 
 def _positive(seconds: float | None) -> float | None:

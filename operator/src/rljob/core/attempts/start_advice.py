@@ -17,7 +17,7 @@ from rljob.core.attempts.container_failures import (
     lacks_program,
 )
 from rljob.core.observed import Manifest
-from rljob.render import injection, labels
+from rljob.render import injection, labels, packages
 from rljob.render.raycluster import EXPORTER
 from rljob_runtime.contract import ExitCode
 
@@ -66,7 +66,8 @@ def advice(failure: ContainerFailure, injected: str | None = None) -> str:
         return "correct the name of the image or spec.runtime.imagePullPolicy"
     if lacks_program(failure):
         return f"the image lacks a program; {_needs(failure.container, injected)}"
-    return "every further pod would end the same way; correct the image, or the command of the container"
+    at_fault = "spec.runtime.packages" if failure.container == packages.CONTAINER else "the command of the container"
+    return f"every further pod would end the same way; correct the image, or {at_fault}"
 
 
 def _needs(container: str, injected: str | None) -> str:

@@ -65,7 +65,7 @@ class Diagnosis:
     since: str | None = None
     """When the pod that is waited for was created; None where it is not one pod."""
     container: str = field(default="", compare=False)
-    """The container that the message is about, if its image or configuration is the problem."""
+    """The container that the message is about, if it is one."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,10 @@ def refusal(cluster: Manifest) -> Diagnosis | None:
 
 def creation_failure(events: Iterable[Manifest]) -> Diagnosis | None:
     """Return the error of the controller of Jobs about creating a pod, from its latest event."""
-    told = sorted(events, key=lambda event: str(event["metadata"].get("creationTimestamp", "")))
-    return Diagnosis(StartReason.PODS_REFUSED, _short(str(told[-1].get("note") or "no message"))) if told else None
+    ordered = sorted(events, key=lambda event: str(event["metadata"].get("creationTimestamp", "")))
+    return (
+        Diagnosis(StartReason.PODS_REFUSED, _short(str(ordered[-1].get("note") or "no message"))) if ordered else None
+    )
 
 
 def _image(pod: Manifest) -> Diagnosis | None:
@@ -192,7 +194,8 @@ def _failed(pod: Manifest) -> Diagnosis | None:
         if ended.get("exitCode", 0) != 0:
             detail = _end_of(ended.get("message") or "")
             text = f"pod {_name(pod)}, container {status['name']}: {ended.get('reason', 'Error')}, exit code "
-            return Diagnosis(StartReason.CONTAINER_FAILED, f"{text}{ended['exitCode']}: {detail}".rstrip(": "))
+            text = f"{text}{ended['exitCode']}: {detail}".rstrip(": ")
+            return Diagnosis(StartReason.CONTAINER_FAILED, text, container=str(status["name"]))
     return None
 
 

@@ -68,7 +68,7 @@ def _with_held(attempt: Attempt, resolved: Resolved, held: float, productive: fl
 
 @dataclass(frozen=True)
 class Account:
-    """What a job has used so far: its ended attempts, and the running one as far as the status tells."""
+    """What a job has used so far: its ended attempts, and the running one as far as the status shows."""
 
     device_seconds: float
     """Device-seconds of the ended attempts, and of the running one before its submission."""
@@ -109,18 +109,18 @@ def _cards_per_device(resolved: Resolved) -> float:
 
 
 def _step_seconds(progress: Progress | None) -> float:
-    told = (progress.median_step_seconds or progress.step_seconds) if progress else None
-    seconds = float(told) if told is not None else 0.0
+    reported = (progress.median_step_seconds or progress.step_seconds) if progress else None
+    seconds = float(reported) if reported is not None else 0.0
     return seconds if math.isfinite(seconds) else 0.0
 
 
 def kept_steps(attempt: Attempt, current: RLJobStatus) -> int:
-    """Return how many steps of the attempt no later attempt repeats; without a step, none."""
+    """Return how many steps of the attempt no later attempt repeats; 0 if it never started."""
     if attempt.start_time is None:
         return 0
     # An earlier checkpoint may be in another folder, or may have been given up for an older one.
-    told = current.checkpoint
-    saved = told.step if told is not None and told.saved_time >= attempt.submitted_time else 0
+    latest = current.checkpoint
+    saved = latest.step if latest is not None and latest.saved_time >= attempt.submitted_time else 0
     last = attempt.last_step if attempt.outcome is AttemptOutcome.SUCCEEDED else min(saved, attempt.last_step)
     return max(last - attempt.resumed_from_step, 0)
 

@@ -1,7 +1,8 @@
 """Does the cluster have the hardware that a job requests? Reported when the job begins and when its pods find no node.
 
-The check covers what the nodes offer in total, not what is free at the moment, which the scheduler handles. A cluster
-may grow, so nothing is refused. Where some nodes cannot be read, nothing is reported.
+The check covers what the nodes offer in total, not what is free at the moment, which the scheduler handles: requests of
+other pods are not subtracted, because such a pod may end. A cluster may grow, so nothing is refused. Where some nodes
+cannot be read, nothing is reported.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.scheduling.node_faults import counts, is_ready
+from rljob.core.scheduling.pod_room import UNKNOWN, Offer, default_worker_unplaced, offer_of, unplaced
 from rljob.core.validation.violation import Violation
 from rljob.render.accelerator_table import AcceleratorTable
-from rljob.render.accelerators import VENDOR_RESOURCES, facts_of
+from rljob.render.accelerators import SUPER_POD, VENDOR_RESOURCES, facts_of
 
 FIELD = "spec.accelerator.class"
 DRIVER_LABEL = "huawei.com/driver.version"
@@ -38,6 +40,8 @@ class NodeFacts:
     """The same, including faulty devices."""
     takes_pods: bool = True
     """Neither cordoned nor unreachable."""
+    offer: Offer = UNKNOWN
+    """CPUs, memory and taints."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ def node_facts(manifest: Mapping[str, Any], accelerators: AcceleratorTable) -> N
         str(manifest["metadata"].get("name", "")),
         counts(state.get("capacity"), resources),
         takes_pods=is_ready(spec) and spec.get("unschedulable") is not True,
+        offer=offer_of(manifest),
     )
 
 
@@ -110,7 +115,7 @@ def devices_in_all(spec: RLJobSpec, nodes: Nodes) -> int:
 
 
 def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
-    """Yield what the cluster lacks for a job's class; nothing where it is not known."""
+    """Return what the cluster lacks for a job's class; nothing where it is not known."""
     if not nodes.items or not nodes.complete:
         return ()
     facts, group = facts_of(spec), spec.worker_groups[0]
@@ -128,7 +133,12 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
         return (
             Violation(FIELD, f"{len(fitting)} nodes of class {name} offer {amount}, but the job needs {group.nodes}"),
         )
-    return tuple(_old_drivers(facts, fitting))
+    mine = {id(node) for node in fitting}
+    others = [node.offer for node in nodes.items if id(node) not in mine]
+    return (
+        *_old_drivers(name, facts, fitting),
+        *unplaced(spec, [node.offer for node in fitting], others),
+    )
 
 
 def _has_labels(facts: AcceleratorFacts, node: NodeFacts, chosen: Mapping[str, str]) -> bool:
@@ -152,19 +162,23 @@ def _labels_text(facts: AcceleratorFacts) -> str:
 
 
 def _hint(spec: RLJobSpec, nodes: Nodes, labelled: list[NodeFacts], whole: list[NodeFacts]) -> str:
-    """Return what to do; what the nodes are instead helps most."""
+    """Return what to do, preferably with the hardware that the nodes do have."""
+    others = [
+        name for name in classes_with_nodes(spec.accelerator.table, nodes.items) if name != spec.accelerator.class_
+    ]
+    has = f"there are nodes of class {', '.join(others[:NAMED])}" if others else ""
     if whole and not labelled:
-        return (
+        label = facts_of(spec).super_pod_label
+        if label == SUPER_POD and not any(label in node.labels for node in whole):
+            return "; ".join(
+                filter(None, (f"none has {label}, which MindCluster sets from 26.0 on in super-pods", has))
+            )
+        return has or (
             "label the nodes, set this label in the template's nodeSelector, or change nodeLabels in the chart value "
             "accelerators"
         )
-    others = {
-        name
-        for name, row in spec.accelerator.table.items()
-        if name != spec.accelerator.class_ and row.is_npu and any(_fits(row, node) for node in nodes.items)
-    }
-    if others:
-        return f"there are nodes of class {', '.join(sorted(others)[:NAMED])}"
+    if has:
+        return has
     offered = Counter(name for node in nodes.items for name, count in node.devices.items() if count > 0)
     if offered:
         listed = ", ".join(f"{name} ({count} nodes)" for name, count in offered.most_common(NAMED))
@@ -172,19 +186,32 @@ def _hint(spec: RLJobSpec, nodes: Nodes, labelled: list[NodeFacts], whole: list[
     return "no node offers any NPU; is the device plug-in running?"
 
 
+def classes_with_nodes(table: Mapping[str, AcceleratorFacts], nodes: Iterable[NodeFacts]) -> list[str]:
+    """Return the NPU classes of which there is a whole node."""
+    seen = tuple(nodes)
+    return sorted(name for name, row in table.items() if row.is_npu and any(_fits(row, node) for node in seen))
+
+
+def default_workers_unplaced(table: Mapping[str, AcceleratorFacts], nodes: Iterable[NodeFacts]) -> list[str]:
+    """Return for which classes no whole node takes a worker of the class's default size, and why."""
+    seen = tuple(nodes)
+    offers = {
+        name: [node.offer for node in seen if _fits(table[name], node)] for name in classes_with_nodes(table, seen)
+    }
+    return [text for name, found in offers.items() if (text := default_worker_unplaced(name, table[name], found))]
+
+
 def _fits(facts: AcceleratorFacts, node: NodeFacts) -> bool:
     return _has_labels(facts, node, {}) and node.devices.get(facts.resource, 0) >= facts.devices_per_node
 
 
-def _old_drivers(facts: AcceleratorFacts, nodes: Iterable[NodeFacts]) -> Iterable[Violation]:
+def _old_drivers(name: str, facts: AcceleratorFacts, nodes: Iterable[NodeFacts]) -> Iterable[Violation]:
     least = facts.minimum.driver
     found = Counter(version for node in nodes if (version := node.labels.get(DRIVER_LABEL)))
     old = {version: count for version, count in found.items() if least and _number(version) < _number(least)}
     if old:
         listed = ", ".join(f"{version} ({count} nodes)" for version, count in sorted(old.items())[:NAMED])
-        yield Violation(
-            FIELD, f"nodes with NPU drivers {listed} are older than {least}, which the runtime image requires"
-        )
+        yield Violation(FIELD, f"nodes with NPU drivers {listed} are older than {least}, which class {name} requires")
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -99,7 +99,7 @@ def judge_group(group: Manifest, head_pod: Manifest | None, *, started: bool = F
     that all pods are ready, which Volcano may record later than the kubelets.
     """
     status, place = group.get("status") or {}, f"queue {group['spec'].get('queue', DEFAULT_QUEUE)} of Volcano"
-    phase, told, name = status.get("phase"), _unschedulable(status), group["metadata"]["name"]
+    phase, condition, name = status.get("phase"), _unschedulable(status), group["metadata"]["name"]
     is_member = head_pod is None or _group_of(head_pod) == name
     if phase in ("Running", "Completed") or (started and is_member):
         return Admission(ConditionStatus.TRUE, Reason.ADMITTED, place)
@@ -113,12 +113,12 @@ def judge_group(group: Manifest, head_pod: Manifest | None, *, started: bool = F
         )
     if not phase:
         return _stuck(Reason.GANG_UNAVAILABLE, f"Volcano has not processed PodGroup {name}: is its scheduler running?")
-    if phase not in WAITING_PHASES or status.get("running") or told.get("reason") in NO_PODS:
+    if phase not in WAITING_PHASES or status.get("running") or condition.get("reason") in NO_PODS:
         return None
-    message = f"{place}: {told.get('message') or f'the PodGroup is {phase}'}"
-    if told.get("reason") in WRONG:
-        return _stuck(word_of(told), message)
-    return Admission(ConditionStatus.FALSE, word_of(told), message)
+    message = f"{place}: {condition.get('message') or f'the PodGroup is {phase}'}"
+    if condition.get("reason") in WRONG:
+        return _stuck(word_of(condition), message)
+    return Admission(ConditionStatus.FALSE, word_of(condition), message)
 
 
 def _stuck(reason: str, message: str) -> Admission:
@@ -131,5 +131,7 @@ def _group_of(pod: Manifest) -> str | None:
 
 def _unschedulable(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the latest condition that explains the wait; Volcano and its plug-ins each keep one."""
-    told = [c for c in status.get("conditions") or () if c.get("type") == "Unschedulable" and c.get("status") == "True"]
-    return max(told, key=lambda entry: str(entry.get("lastTransitionTime", "")), default={})
+    conditions = [
+        c for c in status.get("conditions") or () if c.get("type") == "Unschedulable" and c.get("status") == "True"
+    ]
+    return max(conditions, key=lambda entry: str(entry.get("lastTransitionTime", "")), default={})

@@ -51,15 +51,19 @@ def find_holding(pods: Iterable[Manifest], resource: str, room: Mapping[str, int
     placed = [pod for pod in living if (pod.get("spec") or {}).get("nodeName")]
     ours = _used_up(placed, room)
     waiting = sorted(
-        ((pod["metadata"]["name"], pod, told) for pod in living if (told := _lack(pod, resource, ours)) is not None),
+        (
+            (pod["metadata"]["name"], pod, condition)
+            for pod in living
+            if (condition := _lack(pod, resource, ours)) is not None
+        ),
         key=lambda entry: str(entry[0]),
     )
     if not waiting:
         return None
-    name, _, told = waiting[0]
+    name, _, condition = waiting[0]
     first = min(placed_time(pod) for _, pod, _ in waiting)
     began = max(first, min(map(placed_time, placed))) if placed else None
-    return Holding(len(placed), len(waiting), began, f"pod {name}: {_short(str(told['message']))}")
+    return Holding(len(placed), len(waiting), began, f"pod {name}: {_short(str(condition['message']))}")
 
 
 def bound_seconds(partial_seconds: float, seed: str) -> float:
@@ -84,22 +88,22 @@ def _is_worker(pod: Manifest) -> bool:
 
 
 def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
-    """Return the scheduler's condition of a pod that waits for devices of others, on more nodes than are `ours`."""
+    """Return the scheduler's condition of a pod, if more nodes than `ours` lack free devices for it."""
     # A nominated pod waits for pods that the scheduler preempted, which may save for minutes.
     if (pod.get("spec") or {}).get("nodeName") or (pod.get("status") or {}).get("nominatedNodeName"):
         return None
-    told = scheduled_condition(pod)
-    if told is None or told["status"] != "False":
+    scheduled = scheduled_condition(pod)
+    if scheduled is None or scheduled["status"] != "False":
         return None
-    words = str(told.get("message")).partition(" preemption: ")[0]
+    words = str(scheduled.get("message")).partition(" preemption: ")[0]
     lacking = re.findall(rf"(\d{{1,9}}) Insufficient {re.escape(resource)}(?![\w-])", words)
     # With the host network, a node with a pod of this job is reported as without free ports first.
     taken = re.findall(r"(\d{1,9}) node\(s\) didn't have free ports", words)
-    return told if lacking and sum(map(int, (*lacking, *taken))) > ours else None
+    return scheduled if lacking and sum(map(int, (*lacking, *taken))) > ours else None
 
 
 def _used_up(placed: Iterable[Manifest], room: Mapping[str, int]) -> int:
-    """Return how many nodes the job's own workers fill so far that no other worker fits."""
+    """Return the number of nodes on which the job's own workers leave no room for another worker."""
     workers = Counter(pod["spec"]["nodeName"] for pod in placed if _is_worker(pod))
     return sum(count >= room.get(node, 1) for node, count in workers.items())
 

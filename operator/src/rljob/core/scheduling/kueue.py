@@ -69,11 +69,11 @@ def judge_admission(cluster: Manifest, workload: Manifest | Unseen | None, *, pa
         fix = f"set spec.active of Workload {workload['metadata']['name']} to true to continue"
         return _no(Reason.DEACTIVATED, f"{why}; {fix}")
     # Quota comes first: without it, `Admitted` only states that there is none.
-    told = [entry for kind in ("QuotaReserved", "Admitted") if (entry := _false(workload, kind)) is not None]
+    unmet = [entry for kind in ("QuotaReserved", "Admitted") if (entry := _false(workload, kind)) is not None]
     evicted = _true(workload, "Evicted")
     # Until it is evaluated again, Kueue repeats the reason of the eviction for the missing quota.
-    texts = {entry.get("message", ""): None for entry in (*told[:1], *((evicted,) if evicted else ()))}
-    reason = word_of(told[0]) if told else Reason.WAITING_FOR_QUEUE
+    texts = {entry.get("message", ""): None for entry in (*unmet[:1], *((evicted,) if evicted else ()))}
+    reason = word_of(unmet[0]) if unmet else Reason.WAITING_FOR_QUEUE
     return _no(reason, "; ".join(filter(None, texts)) or waits)
 
 

@@ -1,17 +1,20 @@
-"""Faults of the nodes that a job holds, from the nodes and from MindCluster's device-info ConfigMaps.
+"""Faults of the nodes that a job holds, from the nodes and from MindCluster's ConfigMaps about them.
 
 Kubernetes alone reports how many devices of a node are healthy, and with newer kubelets which devices of a pod are not.
-The ConfigMap of Ascend's device plug-in reports which device is faulty, how severely, and whether a run may continue.
+The ConfigMap of Ascend's device plug-in reports which device is faulty, how severely, and whether a run may continue;
+that of NodeD reports faults of the machine itself, such as its processors, memory, disks and power supplies, and one
+of ClusterD the public faults, which other systems have reported to it.
 One table states what each class of fault means for a job; an unknown class counts as the worst, as unknown fault codes
 do in the plug-in.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rljob.core.reasons import Reason
@@ -23,6 +26,16 @@ DEVICE_INFO_NAMESPACE = "kube-system"
 DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"
 """Namespace of the plug-in's ConfigMaps, and the prefix of their names before the node's: MindCluster v26.1.0,
 component/ascend-device-plugin."""
+NODE_INFO_NAMESPACE = "mindx-dl"
+NODE_INFO_PREFIX = "mindx-dl-nodeinfo-"
+"""The same of NodeD, whose ConfigMap exists only while the node has a fault: MindCluster v26.1.0 (22bb3d98),
+component/noded/pkg/common/constants.go:24, component/noded/pkg/reporter/cmreporter/configmap_reporter.go:68-118."""
+PUBLIC_FAULTS_NAMESPACE = "cluster-system"
+PUBLIC_FAULTS = "statistic-fault-info"
+"""ClusterD's ConfigMap of the public faults of all nodes: MindCluster v26.1.0 (22bb3d98),
+component/clusterd/pkg/domain/statistics/fault.go:19-44. Above 4,500 faults, ClusterD no longer updates it."""
+DEVICE_NAME = "Ascend910-{}"
+"""Name of a device by its id (component/clusterd, pub_fault_processor.go, convertNPUIdsToName)."""
 REAL_DEVICES = "huawei.com/AscendReal"
 """Annotation with the devices that a pod actually has; the same plug-in writes it, also without Volcano."""
 NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
@@ -30,7 +43,7 @@ NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.i
 FAULTS_KEPT = 32
 """Most devices of a node that are read: twice those of the largest node."""
 CODES_SHOWN = 80
-TOLD = 4
+SHOWN = 4
 """Faults that a message lists."""
 
 
@@ -39,7 +52,7 @@ class FaultEffect(enum.IntEnum):
 
     NONE = 0
     """No effect: the device works."""
-    TELLS = 1
+    REPORTS = 1
     """Condition Degraded; the run continues."""
     AVOIDS = 2
     """The same; if the run fails, the next cluster generation avoids the node."""
@@ -62,7 +75,7 @@ class FaultClass:
 
 _LEVELS = "MindCluster v26.1.0: component/ascend-device-plugin, faultCode.json and its handling of levels"
 _SWITCH = "MindCluster v26.1.0: SwitchFaultCode.json; SwitchInfoCfg of the ConfigMap"
-_NODED = "MindCluster v26.1.0: component/noded"
+_NODED = "MindCluster v26.1.0: component/noded/pkg/common/constants.go:63-70, NodeDConfiguration.json"
 _KUBELET = "node.status: allocatable below capacity; pod.status: allocatedResourcesStatus (Kubernetes KEP-4680)"
 _SILENCE = "MindCluster's own silence windows before it reschedules: 30 to 60 s"
 _NODES = "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"
@@ -77,7 +90,7 @@ NODE_CORDONED = "NodeCordoned"
 CLASSES: Mapping[str, FaultClass] = {
     "NotHandleFault": FaultClass(FaultEffect.NONE, Reason.HEALTHY, _LEVELS),
     "NotHandle": FaultClass(FaultEffect.NONE, Reason.HEALTHY, _SWITCH),
-    "SubHealthFault": FaultClass(FaultEffect.TELLS, Reason.SUB_HEALTHY, _LEVELS),
+    "SubHealthFault": FaultClass(FaultEffect.REPORTS, Reason.SUB_HEALTHY, _LEVELS),
     # No new pod gets the device, and a running pod may run to its end.
     "PreSeparateNPU": FaultClass(FaultEffect.AVOIDS, Reason.SUB_HEALTHY, _LEVELS),
     "PreSeparateFault": FaultClass(FaultEffect.AVOIDS, Reason.SUB_HEALTHY, _NODED),
@@ -100,7 +113,7 @@ CLASSES: Mapping[str, FaultClass] = {
     # Link failures are PreSeparateNPU by default.
     NETWORK_UNHEALTHY: FaultClass(FaultEffect.AVOIDS, Reason.SUB_HEALTHY, _LEVELS),
     NODE_NOT_READY: FaultClass(FaultEffect.AVOIDS, Reason.NODE_NOT_READY, _NODES),
-    NODE_CORDONED: FaultClass(FaultEffect.TELLS, Reason.NODE_CORDONED, _NODES),
+    NODE_CORDONED: FaultClass(FaultEffect.REPORTS, Reason.NODE_CORDONED, _NODES),
 }
 """Names that a rule of restart.rules may use in onFault."""
 
@@ -113,6 +126,8 @@ class DeviceFault:
     name: str
     """Class of CLASSES."""
     codes: str = ""
+    since: str = ""
+    """When the first of the codes occurred, in UTC, if the plug-in reports it."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +142,8 @@ class NodeLook:
     capacity: Mapping[str, int] | None = None
     faults: tuple[DeviceFault, ...] | None = None
     """None where the plug-in's ConfigMap does not exist or cannot be read."""
+    reported: tuple[DeviceFault, ...] = ()
+    """What NodeD and ClusterD report."""
 
     def count(self, resource: str) -> tuple[int, int]:
         """Return allocatable devices and capacity."""
@@ -172,17 +189,22 @@ class NodeFault:
 def listed(node_faults: Iterable[NodeFault]) -> str:
     """Return the text of the worst faults."""
     found = [str(node_fault) for node_fault in node_faults]
-    more = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
-    return "; ".join(found[:TOLD]) + more
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more
 
 
 # Reading.
 
 
 def read_node(
-    name: str, node: Mapping[str, Any], device_info: Mapping[str, Any] | None, resources: Iterable[str]
+    name: str,
+    node: Mapping[str, Any],
+    device_info: Mapping[str, Any] | None,
+    node_info: Mapping[str, Any] | None,
+    public: tuple[DeviceFault, ...],
+    resources: Iterable[str],
 ) -> NodeLook:
-    """Return the relevant part of a node and of its ConfigMap, if it has one."""
+    """Return the relevant part of a node and of its ConfigMaps, if it has them."""
     spec, state, wanted = node.get("spec") or {}, node.get("status") or {}, tuple(resources)
     return NodeLook(
         name,
@@ -191,6 +213,7 @@ def read_node(
         offered=counts(state.get("allocatable"), wanted),
         capacity=counts(state.get("capacity"), wanted),
         faults=None if device_info is None else _read_device_info(device_info),
+        reported=(*(() if node_info is None else _read_node_info(node_info)), *public),
     )
 
 
@@ -245,15 +268,62 @@ def _read_device_info(manifest: Mapping[str, Any]) -> tuple[DeviceFault, ...] | 
     # The plug-in's level of a device is more specific than a list that contains the device.
     levelled = {fault.device for fault in faults if fault.name not in (DEVICE_UNHEALTHY, NETWORK_UNHEALTHY)}
     vague = (DEVICE_UNHEALTHY, NETWORK_UNHEALTHY)
-    kept = {fault for fault in faults if fault.name not in vague or fault.device not in levelled}
-    return tuple(sorted(kept, key=lambda fault: (-CLASSES[fault.name].effect, fault))[:FAULTS_KEPT])
+    return _worst(fault for fault in faults if fault.name not in vague or fault.device not in levelled)
+
+
+def _worst(faults: Iterable[DeviceFault]) -> tuple[DeviceFault, ...]:
+    return tuple(sorted(set(faults), key=lambda fault: (-CLASSES[fault.name].effect, fault))[:FAULTS_KEPT])
+
+
+def _read_node_info(manifest: Mapping[str, Any]) -> tuple[DeviceFault, ...]:
+    """Parse NodeD's ConfigMap (component/noded/pkg/common/type.go:50-79); content in another format is ignored."""
+    try:
+        info = parse_foreign_json((manifest.get("data") or {}).get("NodeInfo") or "{}").get("NodeInfo") or {}
+        return _worst(_each(info.get("FaultDevList"), _machine_faults))
+    except (ValueError, AttributeError):
+        return ()
+
+
+def _machine_faults(part: Mapping[str, Any]) -> Iterator[DeviceFault]:
+    codes = ",".join(map(str, part["FaultCode"]))
+    yield DeviceFault(
+        "", _class(part.get("FaultLevel")), f"{codes} of {part.get('DeviceType', '')} {part.get('DeviceId', '')}"
+    )
+
+
+def read_public_faults(manifest: Mapping[str, Any]) -> dict[str, tuple[DeviceFault, ...]]:
+    """Return the public faults by node.
+
+    component/clusterd/pkg/common/constant/type.go:513-522; times are in seconds
+    (application/publicfault/fault_collector.go:80).
+    """
+    try:
+        nodes = parse_foreign_json((manifest.get("data") or {}).get("PublicFaults") or "{}")
+        return {name: _worst(_each(entries, _public_faults)) for name, entries in nodes.items()}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def _each(entries: object, read: Callable[[Any], Iterator[DeviceFault]]) -> Iterator[DeviceFault]:
+    """Yield the faults of each entry. One in another format must not hide the others."""
+    for entry in entries if isinstance(entries, list) else ():
+        with contextlib.suppress(TypeError, AttributeError, KeyError):
+            yield from tuple(read(entry))
+
+
+def _public_faults(entry: Mapping[str, Any]) -> Iterator[DeviceFault]:
+    level, code, time = _class(entry.get("level")), str(entry.get("faultCode", "")), entry.get("faultTime")
+    since = _since({code: {"fault_time": time * 1000 if isinstance(time, int) else None}})
+    for device in [DEVICE_NAME.format(number) for number in entry.get("devIds") or ()] or [""]:
+        yield DeviceFault(device, level, code, since)
 
 
 def _listed_faults(key: str, devices: Mapping[str, Any]) -> Iterator[DeviceFault]:
     if key.endswith("-Fault"):
         for entry in parse_foreign_json(devices[key] or "[]"):
             level = entry.get("fault_handling") or entry.get("fault_level")
-            yield DeviceFault(str(entry.get("npu_name", "")), _class(level), str(entry.get("fault_code", "")))
+            since = _since(entry.get("fault_time_and_level_map"))
+            yield DeviceFault(str(entry.get("npu_name", "")), _class(level), str(entry.get("fault_code", "")), since)
     elif key.endswith("-NetworkUnhealthy"):
         yield from (DeviceFault(name, NETWORK_UNHEALTHY) for name in _names(devices[key]))
     elif key.endswith("-Unhealthy"):
@@ -264,7 +334,20 @@ def _switch_faults(switch: Mapping[str, Any]) -> Iterator[DeviceFault]:
     """Return faults of the HCCS switch, which concern every device of its node."""
     if switch.get("NodeStatus", "Healthy") != "Healthy":
         codes = ",".join(str(code) for code in switch.get("FaultCode") or ())
-        yield DeviceFault("", _class(switch.get("FaultLevel")), codes)
+        yield DeviceFault("", _class(switch.get("FaultLevel")), codes, _since(switch.get("FaultTimeAndLevelMap")))
+
+
+def _since(times_by_code: Mapping[str, Mapping[str, Any]] | None) -> str:
+    """Return the earliest time, which the plug-in writes in milliseconds.
+
+    component/ascend-device-plugin/pkg/common/proto.go:222-236, device.go:121-145.
+    """
+    found = [entry.get("fault_time") for entry in (times_by_code or {}).values()]
+    known = [time for time in found if isinstance(time, int) and time > 0]
+    try:
+        return f"{datetime.fromtimestamp(min(known) / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if known else ""
+    except (ValueError, OverflowError, OSError):  # No time of a calendar; the fault itself counts.
+        return ""
 
 
 def class_of(name: str) -> FaultClass:
@@ -289,6 +372,7 @@ def node_faults_of(
         if place.node in looks
         for node_fault in (
             *_of_node(looks[place.node]),
+            *_reported(place, looks[place.node], resource, devices_per_node),
             *(_of_devices(place, looks[place.node], resource, devices_per_node) if place.works else ()),
         )
         if node_fault.row.effect > FaultEffect.NONE
@@ -309,13 +393,21 @@ def _of_node(look: NodeLook) -> Iterator[NodeFault]:
         yield NodeFault(look.name, "", NODE_CORDONED)
 
 
+def _reported(place: Held, look: NodeLook, resource: str, count: int) -> Iterator[NodeFault]:
+    """Return the reported faults of the node itself, and of devices that a worker may hold."""
+    whole = place.works and count >= look.count(resource)[1]
+    for fault in look.reported:
+        if whole or not fault.device or fault.device in place.devices:
+            yield NodeFault(look.name, fault.device, fault.name, _detail(fault))
+
+
 def _of_devices(place: Held, look: NodeLook, resource: str, count: int) -> Iterator[NodeFault]:
     offered, capacity = look.count(resource)
     whole = count >= capacity
     for fault in look.faults or ():
         # Without the names of the devices, nothing is known about a part of a node.
         if whole or not fault.device or fault.device in place.devices:
-            yield NodeFault(look.name, fault.device, fault.name, _detail(fault.codes))
+            yield NodeFault(look.name, fault.device, fault.name, _detail(fault))
     lost = capacity - offered
     if lost <= 0 or look.faults:
         return
@@ -329,5 +421,6 @@ def _of_devices(place: Held, look: NodeLook, resource: str, count: int) -> Itera
         yield NodeFault(look.name, "", DEVICE_UNHEALTHY, f"{lost} of {capacity} devices")
 
 
-def _detail(codes: str) -> str:
-    return f"codes {codes[:CODES_SHOWN]}" if codes else ""
+def _detail(fault: DeviceFault) -> str:
+    parts = (f"codes {fault.codes[:CODES_SHOWN]}" if fault.codes else "", f"since {fault.since}" if fault.since else "")
+    return " ".join(part for part in parts if part)

@@ -14,11 +14,11 @@ from rljob.core import times
 
 def scheduled_condition(pod: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the scheduler's condition of a pod, if there is one."""
-    told = (pod.get("status") or {}).get("conditions") or ()
-    return next((entry for entry in told if entry["type"] == "PodScheduled"), None)
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((entry for entry in conditions if entry["type"] == "PodScheduled"), None)
 
 
 def placed_time(pod: Mapping[str, Any]) -> datetime:
     """Return when a pod got its node, or was first found unschedulable."""
-    told = scheduled_condition(pod) or {}
-    return times.from_text(told.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])
+    condition = scheduled_condition(pod) or {}
+    return times.from_text(condition.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])

@@ -24,7 +24,7 @@ class Source:
 def find_source(spec: RLJobSpec, siblings: Mapping[str, Manifest], before: Resolved | None) -> Source | None:
     """Return the checkpoint folder of the named job; None where no job is named.
 
-    Its last checkpoint tells the folder, because it reflects the job's recipes; before that, its own spec does.
+    Its last checkpoint names the folder, because it reflects the job's recipes; before that, its own spec does.
     The folder of a deleted job is known from the decision of an earlier generation.
     """
     wanted = spec.checkpoint.from_.job if spec.checkpoint and spec.checkpoint.from_ else None

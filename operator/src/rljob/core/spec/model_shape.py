@@ -15,7 +15,7 @@ from rljob_runtime.planning.model_facts import Fact, ModelFacts, facts_of_config
 from rljob_runtime.planning.shapes import Shape, ShapeError, UnknownFamilyError, decoder_keys, shape_from_config
 
 MEMORY_MAX = 4 << 40
-"""No node has more; the size of a checkpoint is what the run says."""
+"""No node has more memory. The bound is needed because the size of a checkpoint is reported by the run."""
 
 
 def known_shape(spec: RLJobSpec) -> Shape | None:

@@ -51,6 +51,7 @@ MUTABILITY: tuple[Rule, ...] = (
     Rule("stop", ChangeEffect.AT_ONCE, "applied at the next request to stop"),
     Rule("stop.requested", ChangeEffect.AT_ONCE, "true ends the job after a checkpoint; false does not take it back"),
     Rule("trainer.steps", ChangeEffect.NEXT_GENERATION, "may only grow (checked by CEL, and again after the merge)"),
+    Rule("trainer.mode", ChangeEffect.NEVER, "modes count the prompts differently; create a new job"),
     Rule("launcher.type", ChangeEffect.NEVER, "its checkpoints are of no use to another trainer; create a new job"),
     Rule("code.configMap", ChangeEffect.NEVER, "copied when the job began; create a new job"),
     Rule("managedBy", ChangeEffect.NEVER, "CEL refuses the edit; create a new job"),
@@ -124,11 +125,17 @@ def change_violations(frozen: RLJobSpec, wanted: RLJobSpec) -> Iterator[Violatio
         yield Violation(
             "spec.trainer.steps", f"{after} is less than {before}, with which the job began; it may only grow"
         )
-    if wanted.launcher.type is not frozen.launcher.type:
+    if wanted.launcher.type != frozen.launcher.type:
         yield Violation(
             "spec.launcher.type",
             f"{wanted.launcher.type}, but the job began with {frozen.launcher.type}, whose checkpoints another trainer "
             "cannot resume; create a new job",
+        )
+    if wanted.trainer.mode != frozen.trainer.mode and wanted.launcher.type == frozen.launcher.type:
+        yield Violation(
+            "spec.trainer.mode",
+            f"{wanted.trainer.mode}, but the job began with {frozen.trainer.mode}, which counts the prompts of its "
+            "checkpoints differently; create a new job, which may start from their weights (checkpoint.from)",
         )
     copied, named = frozen.code.config_map, wanted.code.config_map
     if copied is not None and named is not None and named != copied:

@@ -42,7 +42,7 @@ def merge_layer(recipe: RecipeLayer) -> Layer:
 def chain_ids(raw_spec: Mapping[str, Any], find: Callable[[RecipeId], Manifest | None]) -> tuple[RecipeId, ...]:
     """Return the recipes that recipeRef leads to, as far as they are found; the last one may not exist.
 
-    Unlike `resolve` it checks nothing: the result tells which recipes concern the job.
+    Unlike `resolve` it checks nothing: the result says which recipes concern the job.
     """
     seen: list[RecipeId] = []
     wanted = reference_id(raw_spec.get("recipeRef"))
@@ -54,7 +54,7 @@ def chain_ids(raw_spec: Mapping[str, Any], find: Callable[[RecipeId], Manifest |
 
 
 def resolve(raw_spec: Mapping[str, Any], recipes: Recipes, absent: str = NOT_IN_CLUSTER) -> Chain:
-    """Follow recipeRef to a recipe that has none. `absent` is what a missing one is told with."""
+    """Follow recipeRef to a recipe that has none. `absent` completes the message about a missing one."""
     found: list[RecipeLayer] = []
     seen: list[RecipeId] = []
     place, reference, may_be_local = "spec.recipeRef", raw_spec.get("recipeRef"), True

@@ -15,8 +15,8 @@ from rljob.core.attempts.evidence import evidence_of
 from rljob.core.context import Context
 from rljob.core.observed import Unseen
 from rljob.core.plan import KeepEvidence, Plan
-from rljob.core.requirements import NOTHING, Evidence, Requirements
-from rljob.core.step import step
+from rljob.core.requirements import Evidence, Requirements
+from rljob.core.step import guarded, step
 from rljob.core.watched import Watched
 from rljob.render import evidence, names
 
@@ -32,18 +32,16 @@ def just_ended(current: RLJobStatus, now: datetime) -> Attempt | None:
 
 
 def _evidence(seen: Watched) -> Requirements:
-    ended = just_ended(seen.status, seen.now)
-    if ended is None or not seen.began:
-        return NOTHING
+    ended = guarded(just_ended(seen.status, seen.now))
     name = names.evidence_name(seen.job)
     return Requirements(evidence=Evidence(name, evidence.key_of(ended.number), ended.cluster_name))
 
 
-@step(_evidence)
+@step(_evidence, when=lambda seen: seen.began and just_ended(seen.status, seen.now) is not None)
 def keep_evidence(context: Context) -> Plan | None:
     """Record the evidence of the last attempt, once."""
-    attempt, found = just_ended(context.status, context.now), context.observed.evidence
-    if attempt is None or isinstance(found, Unseen):
+    attempt, found = guarded(just_ended(context.status, context.now)), context.observed.evidence
+    if isinstance(found, Unseen):
         return None
     if found is not None and (not context.made(found) or evidence.has_entry(found, evidence.key_of(attempt.number))):
         return None

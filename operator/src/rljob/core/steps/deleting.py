@@ -1,43 +1,38 @@
 """Our own finalizer on a job whose run may save before the job is deleted.
 
-It is set only if spec.stop.requireCheckpoint asks for it, and only while a cluster generation is under way; the
-deletion of any other job is left to garbage collection and the pods' preStop hooks. `stopping.stop_deleted` stops the
-run. Nothing is created here, and nothing is waited for beyond status.stop.deadline: the deletion of a namespace must
-not hang.
+It is set only if spec.stop.requireCheckpoint asks for it or the run saves behind a NetworkPolicy of the job's own, and
+only while a cluster generation is under way; the deletion of any other job is left to garbage collection and the pods'
+preStop hooks. `stopping.stop_deleted` stops the run. Nothing is created here, and nothing is waited for beyond
+status.stop.deadline: the deletion of a namespace must not hang.
 """
 
 from __future__ import annotations
 
-from rljob.api.status import ConditionType, RLJobStatus
-from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted, is_held
-from rljob.core.observed import Manifest, Unseen
+from rljob.core.observed import Unseen
 from rljob.core.plan import Plan, SetFinalizers
 from rljob.core.polling import LOOK_AGAIN_SECONDS
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, snapshot
+from rljob.core.requirements import STOPS_HERE, Requirements, snapshot
 from rljob.core.step import step
 from rljob.core.watched import Watched
 from rljob.render.labels import FORCE_DELETE, STOP_FINALIZER
+from rljob.render.stopping import saves_when_stopped
 
 
 def _required_checkpoint(seen: Watched) -> Requirements:
     """Require the snapshot while a run may be saved: spec.stop.requireCheckpoint may be part of it."""
-    if not is_held(seen.manifest):
-        return NOTHING
-    return snapshot(seen) if _has_a_run(seen.status, seen.manifest) and not _forced(seen.manifest) else STOPS_HERE
+    return snapshot(seen) if _may_save(seen) else STOPS_HERE
 
 
-@step(_required_checkpoint)
+@step(_required_checkpoint, when=lambda seen: is_held(seen.manifest))
 def let_go(context: Context) -> Plan | None:
     """Remove the finalizer when there is nothing to wait for, or when the user forces it."""
-    if not is_held(context.observed.job):
-        return None
-    if _has_a_run(context.status, context.observed.job) and not _forced(context.observed.job):
+    if _may_save(context):
         if isinstance(context.observed.snapshot, Unseen):
             # Whether a checkpoint is required may be part of what could not be read.
             return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
-        if context.stop.require_checkpoint:
+        if _must_save(context):
             return None
     kept = tuple(name for name in _finalizers(context) if name != STOP_FINALIZER)
     return Plan(effects=(SetFinalizers(kept),))
@@ -46,22 +41,31 @@ def let_go(context: Context) -> Plan | None:
 @step()
 def hold(context: Context) -> Plan | None:
     """Set the finalizer before there is anything that could be lost."""
-    if is_held(context.observed.job) or not context.stop.require_checkpoint or _forced(context.observed.job):
+    if is_held(context.manifest) or not _must_save(context) or _forced(context):
         return None
     return Plan(effects=(SetFinalizers((*_finalizers(context), STOP_FINALIZER)),))
 
 
-def _has_a_run(current: RLJobStatus, job: Manifest) -> bool:
+def _may_save(seen: Watched) -> bool:
     """Report whether something may be saved: while a run may start, and after the deletion only an existing one."""
-    intent = current.intent
-    if status.is_true(current, ConditionType.FINISHED) or intent is None or intent.ended:
+    if seen.finished or not seen.active or _forced(seen):
         return False
-    runs = any(entry.submission_id == intent.submission_id and entry.end_time is None for entry in current.attempts)
-    return runs or not is_deleted(job)
+    return seen.open_attempt is not None or not is_deleted(seen.manifest)
 
 
-def _forced(job: Manifest) -> bool:
-    return (job["metadata"].get("annotations") or {}).get(FORCE_DELETE) == "true"
+def _must_save(context: Context) -> bool:
+    """Report whether a deletion waits until the run has saved.
+
+    Garbage collection removes the NetworkPolicy of a Ray without tokens at once, and with it the way from the workers
+    to the head, which the hooks of the pods need.
+    """
+    spec = context.frozen_spec
+    loses_policy = spec is not None and spec.runtime.unauthenticated_ray and saves_when_stopped(spec)
+    return context.stop.require_checkpoint or loses_policy
+
+
+def _forced(seen: Watched) -> bool:
+    return (seen.manifest["metadata"].get("annotations") or {}).get(FORCE_DELETE) == "true"
 
 
 def _finalizers(context: Context) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ def report_changes(context: Context) -> Plan | None:
 
 def _with_report(context: Context, current: RLJobStatus, kind: ConditionType, report: Report | None) -> RLJobStatus:
     """Return the status with the condition if it differs; None: it cannot be judged now."""
-    told = status.condition(current, kind)
-    if report is None or (told is None and report == NOTHING):
+    reported = status.condition(current, kind)
+    if report is None or (reported is None and report == NOTHING):
         return current
     return context.writer.with_changed(current, kind, report.value, report.reason, report.message)
 

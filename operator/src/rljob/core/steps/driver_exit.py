@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rljob.core.context import Context
 from rljob.core.plan import Plan
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, intended_head
-from rljob.core.step import step
+from rljob.core.requirements import STOPS_HERE, Requirements, intended_head
+from rljob.core.step import guarded, step
 from rljob.core.transitions.progress import with_progress
 from rljob.core.transitions.reported_end import await_exporter, close, outcome_by_ray, outcome_seen
 from rljob.core.watched import Watched
@@ -13,20 +13,13 @@ from rljob.core.watched import Watched
 
 def _pods_of_lost_head(seen: Watched) -> Requirements:
     """Require the pods that may explain the end that Ray reported."""
-    if seen.status.ending is None or seen.head_is_intended:
-        return NOTHING
     return STOPS_HERE if seen.cluster is None else intended_head(seen) | STOPS_HERE
 
 
-@step(_pods_of_lost_head)
-def close_without_head(context: Context) -> Plan | None:
+@step(_pods_of_lost_head, when=lambda seen: seen.status.ending is not None and not seen.head_is_intended)
+def close_without_head(context: Context) -> Plan:
     """Close the attempt by Ray's report of its end when the head pod, and the exporter with it, is gone."""
-    if context.status.ending is None or context.head_is_intended:
-        return None
-    outcome = outcome_by_ray(context)
-    if outcome is None:
-        raise AssertionError("Ray's report is recorded in status.ending")
-    return close(context, context.status, outcome)
+    return close(context, context.status, guarded(outcome_by_ray(context)))
 
 
 @step(intended_head)

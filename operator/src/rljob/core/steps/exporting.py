@@ -1,8 +1,8 @@
 """Export checkpoints, beside whatever else the job does, also after it has finished.
 
-One Job at a time. A decision is written first, then the Job is created, and its end is recorded. Nothing here waits or
-ends the job: a refused or failed export is an entry in status.export and an event. The step comes before all that
-follows a run, and decides only when there is something to write.
+A row of `transitions.checkpoint_consumers`, whose child is a Job. A refused one is tried again under another name, and
+a user may ask for a step. The step comes before all that follows a run, and decides only when there is something to
+write.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ from dataclasses import dataclass, replace
 
 from rljob.api.export import Export
 from rljob.api.export_status import ExportedStep, ExportState
-from rljob.api.status import ConditionType, State
+from rljob.api.status import ConditionType, RLJobStatus, State
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.attempts.start_diagnosis import PROBLEMS, diagnose
 from rljob.core.context import Context
 from rljob.core.manifest_facts import has_condition
-from rljob.core.observed import Manifest, RefusalCause, Unseen
-from rljob.core.plan import CreateObject, EventNote, EventType, Plan
+from rljob.core.observed import Manifest, Refusal, RefusalCause, Unseen
+from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements
-from rljob.core.spec.model_shape import conversion_memory
+from rljob.core.requirements import Requirements
 from rljob.core.step import step
-from rljob.core.transitions import exports
+from rljob.core.transitions.checkpoint_consumers import EXPORTS, Decisions, advance, looks
 from rljob.core.validation.exporting import export_violations
 from rljob.core.watched import Watched
 from rljob.render import labels
-from rljob.render.export import build_export, shown_path, target_text
+from rljob.render.export import shown_path, target_text
 from rljob.render.metadata import canonical_json
 from rljob.render.names import export_name
 from rljob_runtime.contract import RESULT_BYTES_MAX, ContractError, ExportResult
@@ -62,51 +61,15 @@ def request_of(job: Manifest) -> str | None:
 
 def _looks(seen: Watched) -> Requirements:
     """Require the snapshot if an export may be due, and the Job of the one that runs."""
-    if not seen.began:
-        return NOTHING
-    entry = exports.under_way(seen.status)
-    if entry is None and not _may_be_due(seen):
-        return NOTHING
+    asked, entry = request_of(seen.manifest), EXPORTS.under_way(seen.status)
     running = entry.name if entry is not None and entry.state is ExportState.RUNNING else None
-    return Requirements(snapshot_name=seen.resolved.snapshot_name, export_name=running)
-
-
-def _may_be_due(seen: Watched) -> bool:
-    """Report whether spec or user may ask for an export; a recipe may have the field."""
-    asked = request_of(seen.manifest)
-    if asked is not None and asked != exports.of(seen.status).request:
-        return True
-    stated = bool(seen.raw_spec.get("export")) or bool(seen.raw_spec.get("recipeRef"))
-    return stated and seen.status.checkpoint is not None
-
-
-@step(_looks)
-def export_checkpoints(context: Context) -> Plan | None:
-    """Begin an export that is due, or record how far the one under way is."""
-    spec = context.frozen_spec if context.began else None
-    if spec is None:
-        return None
-    entry = exports.under_way(context.status)
-    if entry is None:
-        return _begin(context, spec)
-    if entry.state is ExportState.WAITING:
-        return _try_again(context, entry)
-    refusal = next((r for r in context.observed.refusals if (r.kind, r.name) == ("Job", entry.name)), None)
-    if refusal is not None:
-        return _refused(context, entry, refusal.why, final=refusal.cause is not RefusalCause.DENIED)
-    found = context.observed.export.job
-    if isinstance(found, Unseen):
-        return None
-    if found is None:
-        return _create(context, spec, entry)
-    if not context.made(found):
-        return _ended(context, entry, f"Job {entry.name} was not created by this operator; delete it")
-    return _follow(context, entry, found)
+    is_asked = asked is not None and asked != EXPORTS.of(seen.status).request
+    return looks(EXPORTS, seen, Requirements(export_name=running), asked=is_asked)
 
 
 def _begin(context: Context, spec: RLJobSpec) -> Plan | None:
     export, asked = context.export, request_of(context.manifest)
-    if asked is not None and asked != exports.of(context.status).request:
+    if asked is not None and asked != EXPORTS.of(context.status).request:
         step_number, problem = _step_of(context, asked)
         occasion: Occasion | None = Occasion(step_number, automatic=False, request=asked)
         if export is None:
@@ -115,8 +78,8 @@ def _begin(context: Context, spec: RLJobSpec) -> Plan | None:
             # An invalid edit leaves what the job began with in force, which is not what was asked for.
             problem = f"{invalid[0].field}: {invalid[0].message}"
         if problem:
-            told = exports.with_request(context.status, asked)
-            return context.write(told, _warning(f"request {asked!r}: {problem}"))
+            new = _with_request(context.status, asked)
+            return context.write(new, _warning(f"request {asked!r}: {problem}"))
     else:
         occasion = None if export is None else _due(context, export)
     if export is None or occasion is None:
@@ -136,7 +99,7 @@ def _begin(context: Context, spec: RLJobSpec) -> Plan | None:
     wrong = list(export_violations(spec.model_copy(update={"export": export})))
     if wrong:
         return _ended(context, entry, "; ".join(f"{each.field}: {each.message}" for each in wrong), occasion.request)
-    return context.write(exports.with_entry(context.status, entry, occasion.request))
+    return context.write(EXPORTS.with_entry(_with_request(context.status, occasion.request), entry))
 
 
 def _step_of(context: Context, asked: str) -> tuple[int, str]:
@@ -159,7 +122,7 @@ def _due(context: Context, export: Export) -> Occasion | None:
     finished = status.condition(context.status, ConditionType.FINISHED)
     if export.when != "EveryCheckpoint" and (finished is None or finished.reason != State.SUCCEEDED):
         return None
-    done = [entry for entry in exports.of(context.status).steps if entry.automatic and entry.target == target]
+    done = [entry for entry in EXPORTS.of(context.status).steps if entry.automatic and entry.target == target]
     if export.when == "Best":
         since = context.status.finished_time or ""
         return None if any(entry.started_time >= since for entry in done) else Occasion(BEST, automatic=True)
@@ -171,31 +134,19 @@ def _due(context: Context, export: Export) -> Occasion | None:
 def _name(context: Context, export: Export, occasion: Occasion, refusals: int) -> str:
     """Return the Job's name; each try after a refusal has another one, because refusals are remembered by name."""
     target = export.to.model_dump(mode="json")
-    before = sum(entry.step == occasion.step and entry.automatic for entry in exports.of(context.status).steps)
-    told = [target, occasion.request or before, refusals]
-    return export_name(context.job, occasion.step, canonical_json(told))
+    before = sum(entry.step == occasion.step and entry.automatic for entry in EXPORTS.of(context.status).steps)
+    parts = [target, occasion.request or before, refusals]
+    return export_name(context.job, occasion.step, canonical_json(parts))
 
 
-def _create(context: Context, spec: RLJobSpec, entry: ExportedStep) -> Plan | None:
-    if entry.attempts:
-        return _ended(context, entry, f"Job {entry.name} was deleted")
-    export = context.export
-    if export is None or spec.checkpoint is None:
-        return _ended(context, entry, "spec.export was removed")
-    saved = context.status.checkpoint
-    memory = conversion_memory(spec, saved.bytes if saved is not None else None)
-    manifest = build_export(context.job, spec, export, entry.name, entry.step, memory)
-    return Plan(effects=(CreateObject(manifest),))
-
-
-def _refused(context: Context, entry: ExportedStep, why: str, *, final: bool) -> Plan:
-    refusals = entry.refusals + 1
-    if final or refusals >= REFUSALS_MAX:
+def _refused(context: Context, entry: ExportedStep, refusal: Refusal) -> Plan:
+    refusals, why = entry.refusals + 1, refusal.why
+    if refusal.cause is not RefusalCause.DENIED or refusals >= REFUSALS_MAX:
         return _ended(context, entry, f"{Reason.JOB_REFUSED}: {why}")
-    told = {"state": ExportState.WAITING, "refusals": refusals, "reason": Reason.JOB_REFUSED.value}
+    change = {"state": ExportState.WAITING, "refusals": refusals, "reason": Reason.JOB_REFUSED.value}
     message = status.bounded(why, MESSAGE_BYTES)
-    told |= {"message": message, "started_time": times.to_text(context.now)}
-    return context.write(exports.with_entry(context.status, entry.model_copy(update=told)), _warning(message))
+    change |= {"message": message, "started_time": times.to_text(context.now)}
+    return context.write(EXPORTS.with_entry(context.status, entry.model_copy(update=change)), _warning(message))
 
 
 def _try_again(context: Context, entry: ExportedStep) -> Plan | None:
@@ -204,15 +155,15 @@ def _try_again(context: Context, entry: ExportedStep) -> Plan | None:
         return None
     export = context.export
     if export is None:
-        return _ended(context, entry, "spec.export was removed")
-    request = exports.of(context.status).request
+        return _ended(context, entry, EXPORTS.removed())
+    request = EXPORTS.of(context.status).request
     occasion = Occasion(entry.step, entry.automatic, None if entry.automatic else request)
     name = _name(context, export, occasion, entry.refusals)
-    told = {"name": name, "state": ExportState.RUNNING, "started_time": times.to_text(context.now)}
-    others = [each for each in exports.of(context.status).steps if each.name != entry.name]
-    kept = exports.of(context.status).model_copy(update={"steps": others})
+    change = {"name": name, "state": ExportState.RUNNING, "started_time": times.to_text(context.now)}
+    others = [each for each in EXPORTS.of(context.status).steps if each.name != entry.name]
+    kept = EXPORTS.of(context.status).model_copy(update={"steps": others})
     current = context.status.model_copy(update={"export": kept})
-    return context.write(exports.with_entry(current, entry.model_copy(update=told)))
+    return context.write(EXPORTS.with_entry(current, entry.model_copy(update=change)))
 
 
 def _follow(context: Context, entry: ExportedStep, found: Manifest) -> Plan | None:
@@ -231,29 +182,32 @@ def _follow(context: Context, entry: ExportedStep, found: Manifest) -> Plan | No
     diagnosis = diagnose(pods)
     problem = status.bounded(diagnosis.message, MESSAGE_BYTES) if diagnosis.reason in PROBLEMS else None
     new = entry.model_copy(update={"message": problem})
-    return context.write_change(exports.with_entry(context.status, new)) if new != _known(context, entry) else None
+    return context.write_change(EXPORTS.with_entry(context.status, new)) if new != _known(context, entry) else None
 
 
 def _known(context: Context, entry: ExportedStep) -> ExportedStep | None:
-    return next((each for each in exports.of(context.status).steps if each.name == entry.name), None)
+    return next((each for each in EXPORTS.of(context.status).steps if each.name == entry.name), None)
 
 
 def _succeeded(context: Context, entry: ExportedStep, result: ExportResult | None) -> Plan:
-    export, told = context.export, result or ExportResult("")
-    path = shown_path(export.to, told.path) if export is not None else told.path
+    export, written = context.export, result or ExportResult("")
+    path = shown_path(export.to, written.path) if export is not None else written.path
     over = {
         "state": ExportState.SUCCEEDED,
-        "step": entry.step or min(max(told.step, 0), STEP_MAX),
+        "step": entry.step or min(max(written.step, 0), STEP_MAX),
         "path": status.bounded(path, PATH_BYTES) or None,
-        "digest": told.digest if _DIGEST.fullmatch(told.digest) else None,
-        "bytes": min(max(told.size, 0), LONG_MAX),
+        "digest": written.digest if _DIGEST.fullmatch(written.digest) else None,
+        "bytes": min(max(written.size, 0), LONG_MAX),
         "reason": Reason.EXPORTED.value,
-        "message": None,
+        "message": (caveat := status.bounded(written.message, MESSAGE_BYTES)) or None,
         "finished_time": times.to_text(context.now),
     }
     new = entry.model_copy(update=over)
-    note = EventNote(EventType.NORMAL, Reason.EXPORTED, f"step {new.step} is at {new.path or new.target}")
-    return context.write(exports.with_entry(context.status, new), note)
+    kind, said = EventType.NORMAL, f"step {new.step} is at {new.path or new.target}"
+    if caveat:
+        kind, said = EventType.WARNING, f"{said}; it {caveat}"
+    note = EventNote(kind, Reason.EXPORTED, status.bounded(said))
+    return context.write(EXPORTS.with_entry(context.status, new), note)
 
 
 def _ended(context: Context, entry: ExportedStep, why: str, request: str | None = None) -> Plan:
@@ -262,7 +216,15 @@ def _ended(context: Context, entry: ExportedStep, why: str, request: str | None 
     over = {"state": ExportState.FAILED, "reason": Reason.EXPORT_FAILED.value, "message": message}
     new = entry.model_copy(update=over | {"finished_time": times.to_text(context.now)})
     shown = f"step {entry.step}" if entry.step else "the best step"
-    return context.write(exports.with_entry(context.status, new, request), _warning(f"{shown}: {message}"))
+    current = EXPORTS.with_entry(_with_request(context.status, request), new)
+    return context.write(current, _warning(f"{shown}: {message}"))
+
+
+def _with_request(current: RLJobStatus, request: str | None) -> RLJobStatus:
+    """Return the status with the request that is taken up, if there is one."""
+    if request is None:
+        return current
+    return current.model_copy(update={"export": EXPORTS.of(current).model_copy(update={"request": request})})
 
 
 def _warning(message: str) -> EventNote:
@@ -295,3 +257,12 @@ def _last_end(pods: tuple[Manifest, ...]) -> Manifest | None:
     listed = [entry for pod in pods for entry in (pod.get("status") or {}).get("containerStatuses") or ()]
     ends = [end for entry in listed if (end := (entry.get("state") or {}).get("terminated"))]
     return max(ends, key=lambda end: str(end.get("finishedAt") or ""), default=None)
+
+
+DECISIONS = Decisions(begin=_begin, refused=_refused, follow=_follow, failed=_ended, retry=_try_again)
+
+
+@step(_looks)
+def export_checkpoints(context: Context) -> Plan | None:
+    """Begin an export that is due, or record how far the one under way is."""
+    return advance(context, EXPORTS, DECISIONS)

@@ -15,12 +15,11 @@ from rljob.core.attempts.container_failures import container_ends, described, ho
 from rljob.core.attempts.start_advice import advice, injected_image
 from rljob.core.attempts.start_diagnosis import StartReason
 from rljob.core.context import Context
-from rljob.core.manifest_facts import cluster_is_ready, is_suspended
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import Plan
 from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, Requirements, starting_pods
-from rljob.core.step import step
+from rljob.core.step import guarded, step
 from rljob.core.transitions.conclusions import conclude
 from rljob.core.transitions.conditions import report_not_ready
 from rljob.core.watched import Watched
@@ -33,17 +32,16 @@ def _ends(seen: Watched) -> Requirements:
     return NOTHING if pods == NOTHING else pods | Requirements(pod_ends=True)
 
 
-@step(_ends)
+def _may_start_pods(seen: Watched) -> bool:
+    # An admission by a queue is recorded first: the start counts from it.
+    return seen.is_starting and not seen.is_held_back
+
+
+@step(_ends, when=_may_start_pods)
 def end_hopeless_start(context: Context) -> Plan | None:
     """Record ends of containers; conclude the start when every further pod would repeat one."""
-    cluster = context.cluster
-    spec = context.frozen_spec
-    if context.intent.attempt > 0 or cluster is None or is_suspended(cluster) or spec is None:
-        return None
-    if status.is_waiting_for(context.status, Reason.WAITING_FOR_QUEUE):
-        # The admission is recorded first: the start counts from it.
-        return None
-    if cluster_is_ready(cluster, context.observed.head_pod):
+    cluster, spec = guarded(context.cluster), context.frozen_spec
+    if spec is None:
         return None
     pods, known = _pods(context), context.intent.container_failures
     since = max(context.could_begin(cluster), _begun(context))
@@ -56,8 +54,8 @@ def end_hopeless_start(context: Context) -> Plan | None:
     found = hopeless(counted, pods)
     if found is not None and not any(attempt.start_time for attempt in context.status.attempts):
         return _give_up(context, current, found)
-    told = worst(counted) or counted[-1]
-    return report_not_ready(context, current, StartReason.CONTAINER_FAILED.value, described(told), problem=True)
+    shown = worst(counted) or counted[-1]
+    return report_not_ready(context, current, StartReason.CONTAINER_FAILED.value, described(shown), problem=True)
 
 
 def _give_up(context: Context, current: RLJobStatus, found: ContainerFailure) -> Plan:

@@ -14,38 +14,29 @@ from rljob.core.observed import Manifest, RefusalCause, Unseen
 from rljob.core.plan import DeleteObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
+from rljob.core.requirements import STOPS_HERE, Requirements
 from rljob.core.step import step
-from rljob.core.transitions import evaluations, exports
+from rljob.core.transitions.checkpoint_consumers import CONSUMERS
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import fail
 from rljob.core.watched import Watched
+from rljob_runtime.contract import RAY_WITHOUT_TOKENS
 
 
-def _foreign(seen: Watched) -> Requirements:
-    return NOTHING if is_ours(seen.manifest) else STOPS_HERE
-
-
-@step(_foreign)
-def leave_foreign(context: Context) -> Plan | None:
+@step(STOPS_HERE, when=lambda seen: not is_ours(seen.manifest))
+def leave_foreign(_: Context) -> Plan:
     """Do nothing for a job that names another operator in managedBy."""
-    return None if is_ours(context.observed.job) else Plan()
+    return Plan()
 
 
-def _deleted(seen: Watched) -> Requirements:
-    return STOPS_HERE if is_deleted(seen.manifest) else NOTHING
-
-
-@step(_deleted)
-def leave_deleted(context: Context) -> Plan | None:
+@step(STOPS_HERE, when=lambda seen: is_deleted(seen.manifest))
+def leave_deleted(_: Context) -> Plan:
     """Do nothing for a job that is being deleted: garbage collection frees what it held."""
-    return Plan() if is_deleted(context.observed.job) else None
+    return Plan()
 
 
 def _kept_cluster(seen: Watched) -> Requirements:
     """Require the snapshot, which may hold spec.cleanup, if there is anything to clean up."""
-    if not seen.finished:
-        return NOTHING
     if not seen.clusters and not _may_expire(seen.manifest):
         return STOPS_HERE
     if not seen.began:
@@ -59,11 +50,9 @@ def _may_expire(job: Manifest) -> bool:
     return bool(spec.get("recipeRef")) or (spec.get("cleanup") or {}).get("jobAfterSeconds") is not None
 
 
-@step(_kept_cluster)
-def clean_up(context: Context) -> Plan | None:
+@step(_kept_cluster, when=lambda seen: seen.finished)
+def clean_up(context: Context) -> Plan:
     """Delete the clusters of a finished job, and later the job, after the times in spec.cleanup."""
-    if not status.is_true(context.status, ConditionType.FINISHED):
-        return None
     living = [c for c in context.observed.clusters if not is_deleted(c)]
     if isinstance(context.observed.snapshot, Unseen):
         # Without clusters it is read only if the job may have cleanup.jobAfterSeconds.
@@ -73,7 +62,7 @@ def clean_up(context: Context) -> Plan | None:
         return Plan(requeue_after_seconds=wait) if wait > 0 else Plan(effects=tuple(map(delete_cluster, living)))
     if context.cleanup.job_after_seconds is None:
         return Plan()
-    if exports.under_way(context.status) is not None or evaluations.under_way(context.status) is not None:
+    if any(row.under_way(context.status) for row in CONSUMERS):
         # It would be deleted with the job; its own time limits bound the wait.
         return Plan()
     wait = _seconds_left(context, context.cleanup.job_after_seconds)
@@ -86,7 +75,12 @@ def _seconds_left(context: Context, seconds: int) -> float:
 
 
 def _cluster_after_seconds(context: Context) -> int:
-    """Return how long the cluster stays; with keepOnFailure, only that of a failed job does."""
+    """Return how long the cluster stays; with keepOnFailure, only that of a failed job does.
+
+    One whose Ray everybody may use without a token never does.
+    """
+    if context.status.reason == RAY_WITHOUT_TOKENS:
+        return 0
     finished = status.condition(context.status, ConditionType.FINISHED)
     failed = finished is not None and finished.reason == State.FAILED
     kept = failed or not context.cleanup.keep_on_failure
@@ -108,9 +102,7 @@ def give_up_refused(context: Context) -> Plan | None:
     """End a job with a child that can never be created: no retry can help."""
     final = (r for r in context.observed.refusals if r.cause is not RefusalCause.DENIED)
     current = context.status
-    of_this_job = (
-        r for r in final if not exports.is_of_an_export(current, r) and not evaluations.is_of_an_evaluation(current, r)
-    )
+    of_this_job = (r for r in final if not any(row.owns(current, r) for row in CONSUMERS))
     first = next(of_this_job, None)
     if first is None:
         return None

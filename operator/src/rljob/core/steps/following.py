@@ -26,7 +26,7 @@ from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
 from rljob.core.transitions.progress import latest_checkpoint, new_notes, step_text, with_progress
 from rljob.core.transitions.reported_end import outcome_seen
-from rljob.core.transitions.start_stages import with_reported, with_training
+from rljob.core.transitions.start_stages import is_further, with_reported, with_training
 from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
 from rljob_runtime.contract import ExitCode, Outcome, Phase
@@ -136,9 +136,9 @@ def _await_answer(context: Context) -> Plan:
     The operator may have been away, or its network path to the head may be blocked: neither justifies ending a
     training run.
     """
-    told = status.condition(context.status, PROGRESSING)
-    if told is not None and told.reason == Reason.HEAD_SILENT:
-        mute, limit = _mute_since(context, told), timedelta(seconds=context.deadlines.progress_seconds)
+    condition = status.condition(context.status, PROGRESSING)
+    if condition is not None and condition.reason == Reason.HEAD_SILENT:
+        mute, limit = _mute_since(context, condition), timedelta(seconds=context.deadlines.progress_seconds)
         if mute is not None and context.now >= mute + limit:
             return give_up(context, Reason.HEAD_SILENT, f"the head pod has not answered since {times.to_text(mute)}")
         return Plan(requeue_after_seconds=HEAD_POLL_SECONDS_MIN)
@@ -149,7 +149,7 @@ def _await_answer(context: Context) -> Plan:
     return report_silence(context, "the exporter in the head pod does not answer; the run may still be alive")
 
 
-def _mute_since(context: Context, told: Condition) -> datetime | None:
+def _mute_since(context: Context, condition: Condition) -> datetime | None:
     """Return since when neither exporter nor Ray answers; None while Ray answers, or may answer in a moment."""
     silence = context.observed.silence
     if silence is None or silence.mute_since is None or not _lasts(context, silence.mute_since):
@@ -157,7 +157,7 @@ def _mute_since(context: Context, told: Condition) -> datetime | None:
     # If Ray answered while the exporter did not, only the silence of both counts. For the time before the operator was
     # restarted, the condition's transition time counts.
     vouched = silence.mute_since > silence.since
-    return silence.mute_since if vouched else times.from_text(told.last_transition_time)
+    return silence.mute_since if vouched else times.from_text(condition.last_transition_time)
 
 
 def _lasts(context: Context, since: datetime) -> bool:
@@ -213,11 +213,11 @@ def _worth_writing(context: Context, answer: Answer) -> bool:
         return status.is_silent(context.status) or _is_further(context, answer)
     if old is None or old.observed_time is None or not _is_training(context):
         return True
-    saved, told = latest_checkpoint(context, answer), context.status.checkpoint
+    saved, known = latest_checkpoint(context, answer), context.status.checkpoint
     # A checkpoint that is not recorded is lost for the budget, and for usage, if the head is lost.
-    if saved is not None and saved != told and (told is None or _may_be_written(context, told.saved_time)):
+    if saved is not None and saved != known and (known is None or _may_be_written(context, known.saved_time)):
         return True
-    if answer.step == old.step and saved == told:
+    if answer.step == old.step and saved == known:
         return False
     # Measured against now: a step that is followed by a long one must not stay unwritten until that one ends.
     return _may_be_written(context, old.observed_time) or answer.step == answer.total_steps
@@ -225,12 +225,11 @@ def _worth_writing(context: Context, answer: Answer) -> bool:
 
 def _is_further(context: Context, answer: Answer) -> bool:
     """Report whether the start does something else than the status says, and may be reported again."""
-    seen, told = start_message.message(answer.start, context.now), status.condition(context.status, PROGRESSING)
-    written = None if told is None else start_message.read(told.message)
-    if seen is None or written is None:
-        return seen is not None
-    waited = (context.now - written.time).total_seconds()
-    return seen.words != written.words and waited >= start_write_seconds(context.observed.progress_write_seconds)
+    if not is_further(context.status, answer.start):
+        return False
+    last = context.status.start.observed_time if context.status.start else None
+    interval = start_write_seconds(context.observed.progress_write_seconds)
+    return last is None or context.now >= times.after(last, interval)
 
 
 def _may_be_written(context: Context, last: str) -> bool:
@@ -247,14 +246,14 @@ def _write_progress(context: Context, answer: Answer, wait: float) -> Plan:
     message = f"step {step_text(answer)}"
     # The condition reports the transition only; a message with the step would make every step one.
     reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
-    start = start_message.message(answer.start, context.now) if answer.step == 0 else None
-    told = "" if start is None else start.text
+    start = answer.start if answer.step == 0 else None
+    start_text = "" if start is None else start_message.message(start, context.now)
     if answer.step:
         new = with_training(new, times.to_text(times.from_unix(answer.observed_time)))
     else:
-        new = with_reported(new, answer.start)
-    new = context.writer.with_condition(new, PROGRESSING, ConditionStatus.TRUE, reason, told)
-    new = context.writer.summarised(new, state, reason, told)
+        new = with_reported(new, start, context.now)
+    new = context.writer.with_condition(new, PROGRESSING, ConditionStatus.TRUE, reason, start_text)
+    new = context.writer.summarised(new, state, reason, start_text)
     # The first step is in the condition; an event only follows the warning about a silent head.
     events = [EventNote(EventType.WARNING, Reason.RUN_WARNING, note) for note in new_notes(context, answer)]
     if status.is_silent(context.status):

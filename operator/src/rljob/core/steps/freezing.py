@@ -25,10 +25,15 @@ from rljob.render.code import build_code_copy, code_digest
 from rljob.render.raycluster import build_token_secret
 
 
-@step()
+def _is_to_be_frozen(seen: Watched) -> bool:
+    """Report whether the cluster has yet to be created: once it exists, nothing needs what is frozen here."""
+    return seen.cluster is None
+
+
+@step(when=_is_to_be_frozen)
 def freeze_spec(context: Context) -> Plan | None:
-    """Create the snapshot, together with the cluster's if possible; once the cluster exists nothing needs it."""
-    if context.cluster is not None or context.frozen_spec is not None:
+    """Create the snapshot, together with the cluster's if possible."""
+    if context.frozen_spec is not None:
         return None
     if context.observed.snapshot is not None:
         name = context.resolved.snapshot_name
@@ -52,8 +57,6 @@ def freeze_spec(context: Context) -> Plan | None:
 
 def _code(seen: Watched) -> Requirements:
     """Require the user's ConfigMap and our copy; until that exists, nothing that comes after it is read."""
-    if seen.cluster is not None:
-        return NOTHING
     if seen.resolved.code is None:
         return STOPS_HERE
     name = code_to_copy(seen.resolved)
@@ -62,11 +65,11 @@ def _code(seen: Watched) -> Requirements:
     return Requirements(code_name=name, code_copy_name=names.code_name(seen.job), stops_here=True)
 
 
-@step(_code)
+@step(_code, when=_is_to_be_frozen)
 def freeze_code(context: Context) -> Plan | None:
     """Copy the user's ConfigMap and record its digest; the pods mount the copy only."""
     spec, resolved = context.frozen_spec, context.status.resolved
-    if context.cluster is not None or spec is None or resolved is None:
+    if spec is None or resolved is None:
         return None
     if resolved.code is None:
         # An earlier version of the operator, which did not record the code, began this job.
@@ -103,15 +106,13 @@ def _await_code(context: Context, name: str) -> Plan:
 
 
 def _config(seen: Watched) -> Requirements:
-    if seen.cluster is not None:
-        return NOTHING
     return Requirements(config_name=seen.intent.cluster_name, pod_groups=True)
 
 
-@step(_config)
+@step(_config, when=_is_to_be_frozen)
 def freeze_cluster(context: Context) -> Plan | None:
     """Create the token and the frozen rendering; the cluster is created from that rendering only."""
-    if context.cluster is not None or context.frozen_cluster is not None:
+    if context.frozen_cluster is not None:
         return None
     if isinstance(context.observed.config, Unseen):
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
@@ -131,7 +132,7 @@ def _freeze(context: Context, spec: RLJobSpec, snapshot: configmap.Snapshot | No
             return give_up(context, Reason.START_DEADLINE_EXCEEDED, str(unknown[0]))
         return report_not_ready(context, context.status, Reason.INVALID_SPEC.value, str(unknown[0]), problem=True)
     generation, name = context.intent.cluster_generation, context.intent.cluster_name
-    config = context.launcher.job_config(context.job, spec, generation, pinned_path(context.resolved))
+    config = context.launcher(spec).job_config(context.job, spec, generation, pinned_path(context.resolved))
     frozen = configmap.build_cluster_config(
         context.job,
         spec,

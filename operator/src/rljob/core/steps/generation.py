@@ -12,7 +12,7 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements
+from rljob.core.requirements import Requirements
 from rljob.core.scheduling.discovery import missing_hardware
 from rljob.core.scheduling.gang import asks_cluster, decided_gang
 from rljob.core.spec.checkpoint_source import source_decision
@@ -24,23 +24,18 @@ from rljob.core.transitions.attempts import with_recalled
 from rljob.core.transitions.conditions import with_cluster, with_cluster_begun
 from rljob.core.transitions.start_stages import INITIALIZING, with_stage
 from rljob.core.validation.validate import warnings_of
-from rljob.core.watched import Watched
 from rljob.render import configmap, names
 from rljob.render.accelerators import facts_of
 from rljob.render.initializer import initializers
 from rljob.render.podgroup import Gang
 
-
-def _next(seen: Watched) -> Requirements:
-    """Require what the decisions of the next generation depend on."""
-    return NOTHING if seen.active else Requirements(siblings=True, nodes=True, pod_groups=True, stops_here=True)
+DECISIVE = Requirements(siblings=True, nodes=True, pod_groups=True, stops_here=True)
+"""What the decisions of the next generation depend on."""
 
 
-@step(_next)
-def intend(context: Context) -> Plan | None:
+@step(DECISIVE, when=lambda seen: not seen.active)
+def intend(context: Context) -> Plan:
     """Record what will be created. A lost status is rebuilt from the children: the generation never decreases."""
-    if context.active:
-        return None
     if (
         isinstance(context.observed.pod_group_api, Unseen)
         and _keeps_frozen(context) is None
@@ -61,7 +56,8 @@ def intend(context: Context) -> Plan | None:
     new = _with_attempts(context, new)
     spec, nodes = _taken_spec(context), context.observed.nodes
     missing = () if isinstance(nodes, Unseen) else missing_hardware(spec, nodes)
-    warnings = "; ".join(str(warning) for warning in (*missing, *warnings_of(spec, context.launcher)))
+    doubtful = warnings_of(_with_gang(spec, resolved), context.launcher)
+    warnings = "; ".join(str(warning) for warning in (*missing, *doubtful))
     valid = Reason.VALID_WITH_WARNINGS if warnings else Reason.VALID
     new = context.writer.with_condition(new, ConditionType.VALIDATED, ConditionStatus.TRUE, valid, warnings)
     if status.condition(new, ConditionType.SUSPENDED) is not None:
@@ -82,6 +78,14 @@ def intend(context: Context) -> Plan | None:
     if warnings:
         events.append(EventNote(EventType.WARNING, Reason.VALID_WITH_WARNINGS, status.bounded(warnings)))
     return context.write(new, *events)
+
+
+def _with_gang(spec: RLJobSpec, resolved: Resolved) -> RLJobSpec:
+    """Return the spec as if it stated the decision for Volcano, so that no warning advises what was decided."""
+    if decided_gang(resolved) is not Gang.VOLCANO:
+        return spec
+    scheduling = spec.scheduling.model_copy(update={"gang": Gang.VOLCANO.value})
+    return spec.model_copy(update={"scheduling": scheduling})
 
 
 def _with_attempts(context: Context, new: RLJobStatus) -> RLJobStatus:
@@ -183,7 +187,7 @@ def _resolve(context: Context, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...]
         code=resolve_code(spec),
         host_network=True if spec.network.mode == "Host" else None,
         decisions=[
-            *decide(spec, context.launcher.questions(spec), None if isinstance(api, Unseen) else api),
+            *decide(spec, context.launcher(spec).questions, None if isinstance(api, Unseen) else api),
             *source_decision(spec, context.observed.siblings, context.status.resolved),
         ],
         recipes=[

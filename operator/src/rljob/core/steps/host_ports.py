@@ -6,7 +6,7 @@ RayCluster is rendered with it, and is compared with the ConfigMap once more in 
 
 from __future__ import annotations
 
-from rljob.api.status import ConditionType, NetworkStatus
+from rljob.api.status import NetworkStatus
 from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.manifest_facts import port_block
@@ -14,7 +14,7 @@ from rljob.core.observed import Unseen
 from rljob.core.plan import Plan, WriteAllocations
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Pods, Requirements
+from rljob.core.requirements import Pods, Requirements
 from rljob.core.scheduling.port_blocks import BLOCKS
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
@@ -27,15 +27,14 @@ WAIT_SECONDS = 30.0
 
 
 def _allocations(seen: Watched) -> Requirements:
-    wanted = seen.cluster is None and seen.resolved.host_network is True
-    return Requirements(allocations=True) if wanted else NOTHING
+    return Requirements(allocations=seen.resolved.host_network is True)
 
 
-@step(_allocations)
+@step(_allocations, when=lambda seen: seen.cluster is None)
 def reserve_ports(context: Context) -> Plan | None:
     """Reserve a block before the cluster is frozen; a frozen cluster keeps its block."""
     spec = context.frozen_spec
-    if spec is None or spec.network.mode != "Host" or context.cluster is not None or context.frozen_cluster is not None:
+    if spec is None or spec.network.mode != "Host" or context.frozen_cluster is not None:
         return None
     seen, recorded = context.observed.allocations, _recorded(context)
     if isinstance(seen, Unseen):
@@ -73,19 +72,13 @@ def recover_ports(context: Context) -> Plan | None:
 
 def _listeners(seen: Watched) -> Requirements:
     """Require the Ray pods, which may listen on the ports; pods of initializers stay and have none."""
-    if seen.status.network is None or not seen.finished or seen.clusters:
-        return NOTHING
     selector = f"{labels.JOB_UID}={seen.job.uid},{labels.RAY_NODE_TYPE}"
     return Requirements(pods=Pods(selector, urgent=True), allocations=True, stops_here=True)
 
 
-@step(_listeners)
-def release_ports(context: Context) -> Plan | None:
+@step(_listeners, when=lambda seen: seen.status.network is not None and seen.finished and not seen.clusters)
+def release_ports(context: Context) -> Plan:
     """Release the block when the job is finished and the last pod that may listen is gone."""
-    if context.status.network is None or not status.is_true(context.status, ConditionType.FINISHED):
-        return None
-    if context.observed.clusters:
-        return None
     if (
         isinstance(context.observed.pods, Unseen)
         or isinstance(context.observed.allocations, Unseen)

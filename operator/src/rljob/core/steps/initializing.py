@@ -14,7 +14,7 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements
+from rljob.core.requirements import STOPS_HERE, Pods, Requirements
 from rljob.core.step import step
 from rljob.core.transitions.children import create
 from rljob.core.transitions.conclusions import fail, give_up
@@ -32,25 +32,27 @@ LINE_CHARACTERS = 200
 
 def _jobs(seen: Watched) -> Requirements:
     """Require the initializers' Jobs and pods, and from time to time the log of the one that runs."""
-    if status.is_true(seen.status, ConditionType.INITIALIZED) or seen.cluster is not None:
-        return NOTHING
     if not seen.resolved.initializers:
         return STOPS_HERE
-    told = seen.status.initializer
+    reported = seen.status.initializer
     return Requirements(
         initializer_names=tuple(seen.resolved.initializers),
         pods=Pods(f"{labels.JOB_UID}={seen.job.uid},{labels.INITIALIZER}"),
         initializer_events=True,
-        initializer_log=told is None or not told.line or seen.now >= times.after(told.observed_time, LOG_SECONDS),
+        initializer_log=reported is None
+        or not reported.line
+        or seen.now >= times.after(reported.observed_time, LOG_SECONDS),
         stops_here=True,
     )
 
 
-@step(_jobs)
-def initialize(context: Context) -> Plan | None:
+def _initializes(seen: Watched) -> bool:
+    return seen.cluster is None and not status.is_true(seen.status, ConditionType.INITIALIZED)
+
+
+@step(_jobs, when=_initializes)
+def initialize(context: Context) -> Plan:
     """Run the initializers one after another; when the last one succeeds, the cluster can begin."""
-    if status.is_true(context.status, ConditionType.INITIALIZED) or context.cluster is not None:
-        return None
     spec = context.frozen_spec
     if spec is None:
         raise AssertionError("freeze_spec lets no job without a snapshot pass")
@@ -73,17 +75,25 @@ def _await_initializer(context: Context, spec: RLJobSpec, initializer: Initializ
     # The selector matches the pods of all initializers; a failed try of an earlier one is irrelevant for this one.
     own = (pod for pod in pods if pod["metadata"]["labels"][labels.INITIALIZER] == initializer.name)
     diagnosis = diagnose(own, injected_image=spec.runtime.injected_image)
+    condition, before = status.condition(context.status, ConditionType.INITIALIZED), context.status.initializer
+    same = before is not None and before.name == initializer.name
+    # Each try names another pod: the first words stay.
+    refused = condition if condition is not None and same and condition.reason == StartReason.PODS_REFUSED else None
     if diagnosis.reason is StartReason.NO_PODS:
-        diagnosis = _refusal(context, initializer) or diagnosis
+        kept = diagnosis if refused is None else Diagnosis(StartReason.PODS_REFUSED, "")
+        diagnosis = creation_failure(context.observed.initializer_events) or kept
     problem = diagnosis.reason in PROBLEMS
     if (failure := has_condition(found, "Failed")) is not None:
-        message = f"initializer {initializer.name}: {failure}" + (f"; {diagnosis.message}" if problem else "")
+        message = f"initializer {initializer.name}: {failure}" + (
+            f"; {diagnosis.message}" if problem and diagnosis.message else ""
+        )
         return fail(context, Reason.INITIALIZER_FAILED, message)
     reason = diagnosis.reason.value if problem else Reason.INITIALIZER_RUNNING.value
     brief = f"initializer {initializer.name}" + (f": {diagnosis.message}" if problem else " is running")
-    told, before = status.condition(context.status, ConditionType.INITIALIZED), context.status.initializer
+    if refused is not None and diagnosis.reason is StartReason.PODS_REFUSED:
+        brief = refused.message
     # A further line of the log, or another pod with the same problem, deserves no event.
-    known = told is not None and told.reason == reason and before is not None and before.name == initializer.name
+    known = condition is not None and condition.reason == reason and same
     note = EventNote(EventType.WARNING if problem else EventType.NORMAL, reason, brief)
     current = context.status
     if diagnosis.reason is StartReason.PODS_REFUSED and context.is_late:
@@ -99,20 +109,12 @@ def _await_initializer(context: Context, spec: RLJobSpec, initializer: Initializ
     return context.write(new, *(() if known else (note,)), requeue=INITIALIZER_POLL_SECONDS)
 
 
-def _refusal(context: Context, initializer: Initializer) -> Diagnosis | None:
-    """Return why the initializer's pod cannot be created; the first words stay, since each try names another pod."""
-    told, subject = status.condition(context.status, ConditionType.INITIALIZED), f"initializer {initializer.name}: "
-    if told is not None and told.reason == StartReason.PODS_REFUSED and told.message.startswith(subject):
-        return Diagnosis(StartReason.PODS_REFUSED, told.message.removeprefix(subject))
-    return creation_failure(context.observed.initializer_events)
-
-
 def _heard(context: Context, initializer: Initializer) -> InitializerStatus:
     """Return the initializer that runs with its last line: that of its log now, or the one recorded before."""
-    told, log = context.status.initializer, context.observed.initializer_log
+    reported, log = context.status.initializer, context.observed.initializer_log
     line = "" if isinstance(log, Unseen) else last_line(log)
-    if told is not None and told.name == initializer.name and line in ("", told.line):
-        return told
+    if reported is not None and reported.name == initializer.name and line in ("", reported.line):
+        return reported
     return InitializerStatus(name=initializer.name, line=line, observed_time=times.to_text(context.now))
 
 

@@ -15,7 +15,7 @@ from rljob.core.plan import Plan
 from rljob.core.polling import pod_poll_seconds
 from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, Requirements, is_quiet, starting_pods
-from rljob.core.step import step
+from rljob.core.step import guarded, step
 from rljob.core.transitions.conclusions import fail
 from rljob.core.transitions.conditions import report_not_ready, with_cluster_begun
 from rljob.core.transitions.queue_admission import admission_of, with_admission
@@ -26,15 +26,15 @@ INVALID = "InvalidRayCluster"
 """Prefix of the reason of KubeRay's event about a cluster that it refuses; such a cluster gets no status (v1.6.2,
 raycluster_controller.go, rayClusterReconcile)."""
 REFUSAL_SECONDS = 900.0
-"""A cluster that KubeRay has not touched for so long may be one that it refuses; the event lives for an hour."""
+"""A cluster that KubeRay has not touched for this long may be one that it refuses; the event lives for an hour."""
 WAIT_SECONDS = 300.0
 """Interval between two looks for such an event; everything else of KubeRay is watched."""
 
 
 def _refusal_events(seen: Watched) -> Requirements:
     """Require the events about a cluster that KubeRay may have refused: nothing else shows a refusal."""
-    cluster = seen.cluster
-    if seen.intent.attempt > 0 or cluster is None or is_quiet(seen, cluster) or is_taken_up(cluster, seen.head_pod, ()):
+    cluster = guarded(seen.cluster)
+    if is_quiet(seen) or is_taken_up(cluster, seen.head_pod, ()):
         return NOTHING
     if status.is_waiting_for(seen.status, Reason.WAITING_FOR_KUBERAY):
         # The pods are not read: KubeRay's first reaction is watched.
@@ -43,22 +43,25 @@ def _refusal_events(seen: Watched) -> Requirements:
     return starting_pods(seen) | Requirements(cluster_events=untouched)
 
 
-@step(_refusal_events)
+def _may_wait(seen: Watched) -> bool:
+    return seen.intent.attempt == 0 and seen.cluster is not None and not is_suspended(seen.cluster)
+
+
+@step(_refusal_events, when=_may_wait)
 def await_kuberay(context: Context) -> Plan | None:
     """At the start deadline, wait for a KubeRay that is away; startSeconds counts from when it is back."""
-    if context.intent.attempt > 0 or context.cluster is None or is_suspended(context.cluster):
-        return None
+    cluster = guarded(context.cluster)
     waits = status.is_waiting_for(context.status, Reason.WAITING_FOR_KUBERAY)
-    if is_taken_up(context.cluster, context.observed.head_pod, context.observed.pods):
+    if is_taken_up(cluster, context.observed.head_pod, context.observed.pods):
         return _begin(context) if waits else None
-    if (refused := _refusal(context, context.cluster)) is not None:
+    if (refused := _refusal(context, cluster)) is not None:
         return fail(context, Reason.INVALID_MANIFEST, refused)
     if waits:
         return Plan(requeue_after_seconds=WAIT_SECONDS)
     if not _reached_deadline(context):
         return None
     if isinstance(context.observed.pods, Unseen):
-        return Plan(requeue_after_seconds=pod_poll_seconds(context.cluster, context.now))
+        return Plan(requeue_after_seconds=pod_poll_seconds(cluster, context.now))
     return report_not_ready(context, with_admission(context, context.status), Reason.WAITING_FOR_KUBERAY.value, AWAY)
 
 

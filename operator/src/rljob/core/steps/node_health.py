@@ -16,7 +16,7 @@ from rljob.core.context import Context
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements, intended_head
+from rljob.core.requirements import Requirements, intended_head
 from rljob.core.scheduling.discovery import Room, room_for
 from rljob.core.scheduling.node_faults import CLASSES, NODE_CORDONED, FaultEffect, NodeFault, listed, node_faults
 from rljob.core.step import step
@@ -42,14 +42,14 @@ def act_on_faults(context: Context) -> Plan | None:
     node_faults = context.node_faults
     if isinstance(node_faults, Unseen):
         return None
-    told = status.condition(context.status, ConditionType.DEGRADED)
+    condition = status.condition(context.status, ConditionType.DEGRADED)
     acting = _acting(context, node_faults)
     continues = _why_it_continues(context, acting)
-    if (plan := _report(context, told, node_faults, continues)) is not None:
+    if (plan := _report(context, condition, node_faults, continues)) is not None:
         return plan
-    if not acting or continues or told is None:
+    if not acting or continues or condition is None:
         return None
-    lasts = context.now - times.from_text(told.last_transition_time)
+    lasts = context.now - times.from_text(condition.last_transition_time)
     if lasts < timedelta(seconds=acting[0].row.wait_seconds):
         return None
     nodes = dict.fromkeys(node_fault.node for node_fault in acting)
@@ -79,17 +79,19 @@ def _why_it_continues(context: Context, acting: Sequence[NodeFault]) -> str:
     return f"the run continues as long as it can, since {verdict.why or 'restart.maxInfrastructureRestarts is 0'}"
 
 
-def _report(context: Context, told: Condition | None, node_faults: Sequence[NodeFault], continues: str) -> Plan | None:
+def _report(
+    context: Context, condition: Condition | None, node_faults: Sequence[NodeFault], continues: str
+) -> Plan | None:
     """Update the condition Degraded."""
     if not node_faults:
-        if told is None or told.status is ConditionStatus.FALSE:
+        if condition is None or condition.status is ConditionStatus.FALSE:
             return None
         new = without_node_faults(context, context.status)
-        return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"resolved: {told.message}"))
+        return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"resolved: {condition.message}"))
     reason, message = node_faults[0].row.reason, listed(node_faults)
     message = f"{message}; {continues}" if continues else message
-    known = told is not None and told.status is ConditionStatus.TRUE
-    same = told is not None and known and told.reason == reason
+    known = condition is not None and condition.status is ConditionStatus.TRUE
+    same = condition is not None and known and condition.reason == reason
     # The transition time is when a reason was first seen: how long a fault lasts decides what follows.
     base = context.status if same else without_node_faults(context, context.status)
     new = context.writer.with_changed(base, ConditionType.DEGRADED, ConditionStatus.TRUE, reason, message)
@@ -103,15 +105,15 @@ def returning_nodes(current: RLJobStatus) -> tuple[str, ...]:
 
 
 def _avoided_nodes(seen: Watched) -> Requirements:
-    """Require a look at the nodes whose faults may be gone, between two generations."""
-    return Requirements(look_at=returning_nodes(seen.status)) if seen.began and not seen.active else NOTHING
+    """Require a look at the nodes whose faults may be gone."""
+    return Requirements(look_at=returning_nodes(seen.status))
 
 
-@step(_avoided_nodes)
+@step(_avoided_nodes, when=lambda seen: seen.between_generations)
 def return_nodes(context: Context) -> Plan | None:
     """Use nodes again whose faults are gone, before the next generation begins."""
     spec = context.frozen_spec
-    if context.active or spec is None or not class_is_known(spec):
+    if spec is None or not class_is_known(spec):
         return None
     resource, looks = facts_of(spec).resource, context.observed.looks
     well = {
@@ -135,19 +137,17 @@ def _keeps_out(context: Context, node_fault: NodeFault) -> bool:
 
 
 def _nodes(seen: Watched) -> Requirements:
-    if seen.active or not seen.began:
-        return NOTHING
     return Requirements(nodes=True, fresh_nodes=status.is_waiting_for(seen.status, Reason.WAITING_FOR_NODES))
 
 
-@step(_nodes)
+@step(_nodes, when=lambda seen: seen.between_generations)
 def await_nodes(context: Context) -> Plan | None:
     """Begin no generation that cannot start without the nodes at fault: it would only use up the budget.
 
     If the cluster has too few nodes of the class altogether, the pods wait, so that somebody may add some.
     """
     spec = context.checked.spec or context.frozen_spec
-    if context.active or context.status.intent is None or spec is None or not class_is_known(spec):
+    if spec is None or not class_is_known(spec):
         return None
     nodes = context.observed.nodes
     if isinstance(nodes, Unseen):

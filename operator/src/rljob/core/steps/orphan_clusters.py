@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted
+from rljob.core.observed import Manifest
 from rljob.core.plan import Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, snapshot
+from rljob.core.requirements import STOPS_HERE, snapshot
 from rljob.core.step import step
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.watched import Watched
 
 
-def _orphans(seen: Watched) -> Requirements:
-    orphaned = seen.began and not seen.active and not all(map(is_deleted, seen.clusters))
-    return snapshot(seen) | STOPS_HERE if orphaned else NOTHING
+def _orphans(seen: Watched) -> tuple[Manifest, ...]:
+    return tuple(cluster for cluster in seen.clusters if seen.between_generations and not is_deleted(cluster))
 
 
-@step(_orphans)
-def delete_orphans(context: Context) -> Plan | None:
+@step(lambda seen: snapshot(seen) | STOPS_HERE, when=lambda seen: bool(_orphans(seen)))
+def delete_orphans(context: Context) -> Plan:
     """Delete the clusters that exist between two cluster generations, when there may be none."""
-    if context.status.intent is None or context.active:
-        return None
-    orphans = [cluster for cluster in context.observed.clusters if not is_deleted(cluster)]
-    return (
-        Plan(effects=tuple(map(delete_cluster, orphans)), requeue_after_seconds=LOOK_AGAIN_SECONDS) if orphans else None
-    )
+    doomed = tuple(map(delete_cluster, _orphans(context)))
+    return Plan(effects=doomed, requeue_after_seconds=LOOK_AGAIN_SECONDS)

@@ -16,11 +16,11 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.context import Context
 from rljob.core.jitter import fraction
-from rljob.core.manifest_facts import cluster_is_ready, wanted_workers
+from rljob.core.manifest_facts import wanted_workers
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements, starting_pods
+from rljob.core.requirements import Requirements, starting_pods
 from rljob.core.scheduling.discovery import devices_in_all, workers_in_all
 from rljob.core.scheduling.held_nodes import Holding, backoff_seconds, bound_seconds, find_holding
 from rljob.core.scheduling.kueue import is_queued
@@ -38,16 +38,10 @@ TRUSTED_SECONDS = 3600.0
 """Free devices are counted by clusters and nodes of a class. If the count is wrong, a job loses an hour at most."""
 
 
-@step(starting_pods)
+@step(starting_pods, when=lambda seen: seen.is_starting)
 def release(context: Context) -> Plan | None:
     """Release all nodes when only some were held for too long, or none by the start deadline."""
     pods, spec = context.observed.pods, context.frozen_spec
-    if (
-        context.intent.attempt > 0
-        or context.cluster is None
-        or cluster_is_ready(context.cluster, context.observed.head_pod)
-    ):
-        return None
     if _has_gang(context) or isinstance(pods, Unseen) or spec is None or not class_is_known(spec):
         return None
     nodes, resource, each = context.observed.nodes, facts_of(spec).resource, spec.worker_groups[0].devices_per_node
@@ -101,29 +95,21 @@ def _numbers(context: Context, found: Holding) -> str:
 
 def _waited_seconds(context: Context) -> float:
     """Return for how long the job has had no complete cluster; 0 if it lost a pod between two drivers."""
-    told = status.condition(context.status, ConditionType.CLUSTER_READY)
-    if told is None or told.status is ConditionStatus.TRUE:
+    condition = status.condition(context.status, ConditionType.CLUSTER_READY)
+    if condition is None or condition.status is ConditionStatus.TRUE:
         return 0.0
-    return (context.now - times.from_text(told.last_transition_time)).total_seconds()
+    return (context.now - times.from_text(condition.last_transition_time)).total_seconds()
 
 
-def _free_devices(seen: Watched) -> Requirements:
-    waits = seen.began and not seen.active and status.is_waiting_for(seen.status, Reason.WAITING_FOR_DEVICES)
-    return Requirements(nodes=True, fresh_nodes=True, taken=True) if waits else NOTHING
+def _awaits_devices(seen: Watched) -> bool:
+    return seen.between_generations and status.is_waiting_for(seen.status, Reason.WAITING_FOR_DEVICES)
 
 
-@step(_free_devices)
+@step(Requirements(nodes=True, fresh_nodes=True, taken=True), when=_awaits_devices)
 def await_devices(context: Context) -> Plan | None:
     """Create no cluster while other jobs have the devices; if that is unknown, or may be wrong, try."""
     begin, spec = context.status.next_attempt_time, context.checked.spec or context.frozen_spec
-    if (
-        context.active
-        or begin is None
-        or not status.is_waiting_for(context.status, Reason.WAITING_FOR_DEVICES)
-        or spec is None
-    ):
-        return None
-    if not class_is_known(spec) or context.now >= times.after(begin, TRUSTED_SECONDS):
+    if begin is None or spec is None or not class_is_known(spec) or context.now >= times.after(begin, TRUSTED_SECONDS):
         return None
     if spec.scheduling.priority_class_name is not None:
         # Its pods may preempt others, which the count does not know.
@@ -140,7 +126,7 @@ def await_devices(context: Context) -> Plan | None:
 
 
 def _missing_devices(context: Context, spec: RLJobSpec) -> str:
-    """Return that other jobs have too many devices of the class; empty if enough may be free."""
+    """Return a message if other jobs have too many devices of the class; empty if enough may be free."""
     nodes, taken, group = context.observed.nodes, context.observed.taken, spec.worker_groups[0]
     if isinstance(nodes, Unseen) or isinstance(taken, Unseen) or workers_in_all(spec, nodes) is None:
         return ""

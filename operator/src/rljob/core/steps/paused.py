@@ -12,7 +12,7 @@ from rljob.core.context import Context
 from rljob.core.manifest_facts import is_paused
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
+from rljob.core.requirements import STOPS_HERE
 from rljob.core.step import step
 from rljob.core.watched import Watched
 from rljob.render.labels import PAUSED
@@ -20,17 +20,16 @@ from rljob.render.labels import PAUSED
 MESSAGE = f'the annotation {PAUSED} is "true": the operator does nothing for this job until it is removed'
 
 
-def _paused(seen: Watched) -> Requirements:
-    paused, told = is_paused(seen.manifest), status.is_true(seen.status, ConditionType.PAUSED)
-    return STOPS_HERE if paused or told else NOTHING
+def _is_reported(seen: Watched) -> bool:
+    return status.is_true(seen.status, ConditionType.PAUSED)
 
 
-@step(_paused)
-def keep_off(context: Context) -> Plan | None:
+@step(STOPS_HERE, when=lambda seen: is_paused(seen.manifest) or _is_reported(seen))
+def keep_off(context: Context) -> Plan:
     """Do nothing for a paused job after reporting the pause; report its end."""
-    paused, told = is_paused(context.observed.job), status.is_true(context.status, ConditionType.PAUSED)
-    if paused == told:
-        return Plan() if paused else None
+    paused = is_paused(context.manifest)
+    if paused and _is_reported(context):
+        return Plan()
     value, reason = (ConditionStatus.TRUE, Reason.PAUSED) if paused else (ConditionStatus.FALSE, Reason.UNPAUSED)
     message = MESSAGE if paused else ""
     new = context.writer.with_condition(context.status, ConditionType.PAUSED, value, reason, message)

@@ -15,12 +15,11 @@ from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import DeleteObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements
+from rljob.core.requirements import Requirements
 from rljob.core.scheduling.gang import unavailable
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_not_ready
-from rljob.core.watched import Watched
 from rljob.render.podgroup import API_VERSION, Gang
 
 
@@ -45,14 +44,10 @@ def _delete(group: Manifest) -> DeleteObject:
     return DeleteObject(API_VERSION, "PodGroup", metadata["namespace"], metadata["name"], metadata["uid"])
 
 
-def _volcano(seen: Watched) -> Requirements:
-    return Requirements(pod_groups=True) if seen.cluster is None else NOTHING
-
-
-@step(_volcano)
+@step(Requirements(pod_groups=True), when=lambda seen: seen.cluster is None)
 def await_volcano(context: Context) -> Plan | None:
     """Report that the PodGroup that the job needs cannot be created, and wait until the start deadline."""
-    if context.cluster is not None or context.frozen_cluster is not None or context.gang is not Gang.VOLCANO:
+    if context.frozen_cluster is not None or context.gang is not Gang.VOLCANO:
         return None
     api = context.observed.pod_group_api
     if isinstance(api, Unseen):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rljob.api.status import ConditionType, RLJobStatus
-from rljob.core import status, times
+from rljob.api.status import RLJobStatus
+from rljob.core import times
 from rljob.core.context import Context
 from rljob.core.manifest_facts import asks_to_stop
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
+from rljob.core.requirements import STOPS_HERE
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import end_on_request
 from rljob.core.transitions.stop_order import ENDED_GRACE_SECONDS, order_stop
@@ -30,41 +30,22 @@ TOO_LATE = (
 )
 
 
-def _taken_back(seen: Watched) -> Requirements:
-    return STOPS_HERE if _is_taken_back(seen) else NOTHING
-
-
-@step(_taken_back)
-def refuse_to_go_on(context: Context) -> Plan | None:
-    """Tell a user who takes the request back from a job that it has ended, once per edit."""
-    if not _is_taken_back(context):
-        return None
-    # Everything else in the status of a finished job stays.
-    told = context.status.model_copy(update={"observed_generation": context.writer.generation})
-    return context.write(told, EventNote(EventType.WARNING, Reason.STOP_REQUESTED, TOO_LATE))
-
-
 def _is_taken_back(seen: Watched) -> bool:
-    finished, generation = status.condition(seen.status, ConditionType.FINISHED), seen.manifest["metadata"]
+    generation = int(seen.manifest["metadata"].get("generation", 0))
     return (
         seen.finished
-        and finished is not None
-        and finished.message.startswith(Reason.STOP_REQUESTED)
+        and seen.status.reason == Reason.STOP_REQUESTED
         and not asks_to_stop(seen.raw_spec)
-        and int(generation.get("generation", 0)) > seen.status.observed_generation
+        and generation > seen.status.observed_generation
     )
 
 
-def _end(seen: Watched) -> Requirements:
-    return STOPS_HERE if _ends_now(seen) else NOTHING
-
-
-@step(_end)
-def end(context: Context) -> Plan | None:
-    """End a job in which nothing runs, or stop its run first."""
-    if not _ends_now(context):
-        return None
-    return order_stop(context, Reason.STOP_REQUESTED) if _runs(context) else end_on_request(context, context.status)
+@step(STOPS_HERE, when=_is_taken_back)
+def refuse_to_go_on(context: Context) -> Plan:
+    """Warn a user who withdraws the stop request of a job that the job has ended, once per edit."""
+    # Everything else in the status of a finished job stays.
+    new = context.status.model_copy(update={"observed_generation": context.writer.generation})
+    return context.write(new, EventNote(EventType.WARNING, Reason.STOP_REQUESTED, TOO_LATE))
 
 
 def _ends_now(seen: Watched) -> bool:
@@ -82,9 +63,15 @@ def _runs(seen: Watched) -> bool:
     return seen.active and seen.intent.attempt > 0 and (seen.attempt is None or seen.open_attempt is not None)
 
 
+@step(STOPS_HERE, when=_ends_now)
+def end(context: Context) -> Plan:
+    """End a job in which nothing runs, or stop its run first."""
+    return order_stop(context, Reason.STOP_REQUESTED) if _runs(context) else end_on_request(context, context.status)
+
+
 @step()
 def hasten(context: Context) -> Plan | None:
-    """End a run at once whose time to save has begun, if the user has no time for it any more."""
+    """End a run at once that is already stopping, if the user no longer wants to wait for its checkpoint."""
     stop = context.status.stop
     if stop is None or stop.reason not in REQUESTED or not context.stop_requested or context.stop.mode != "Immediate":
         return None
@@ -99,22 +86,16 @@ def hasten(context: Context) -> Plan | None:
     return context.write(context.status.model_copy(update={"stop": stop.model_copy(update=update)}))
 
 
-def _restart(seen: Watched) -> Requirements:
-    return STOPS_HERE if _restarts_now(seen) else NOTHING
+def _restarts_now(seen: Watched) -> bool:
+    return seen.began and seen.status.stop is None and seen.restart_request is not None
 
 
-@step(_restart)
-def restart(context: Context) -> Plan | None:
+@step(STOPS_HERE, when=_restarts_now)
+def restart(context: Context) -> Plan:
     """Stop the run of a job that continues in a new cluster; where nothing runs, the next cluster is new anyway."""
-    if not _restarts_now(context):
-        return None
     due = {"restart_request": context.restart_request}
     if context.active or context.restarts_by_itself:
         # A job that waits for its next attempt begins it now, and one with an invalid edit keeps its frozen spec.
         due["next_attempt_time"] = times.to_text(context.now)
     new: RLJobStatus = context.status.model_copy(update=due)
     return order_stop(context, Reason.RESTART_REQUESTED, current=new) if context.active else context.write(new)
-
-
-def _restarts_now(seen: Watched) -> bool:
-    return seen.began and seen.status.stop is None and seen.restart_request is not None

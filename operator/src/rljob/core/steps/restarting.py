@@ -16,8 +16,8 @@ def end_overdue(context: Context) -> Plan | None:
     limit, used = context.deadlines.active_seconds, context.status.usage.attempt_seconds
     if not limit or used < limit or (context.active and context.intent.attempt > 0):
         return None
-    told = f"deadlines.activeSeconds {limit} passed: the attempts so far took {used} s"
-    return fail(context, Reason.ACTIVE_DEADLINE_EXCEEDED, told)
+    message = f"deadlines.activeSeconds {limit} passed: the attempts so far took {used} s"
+    return fail(context, Reason.ACTIVE_DEADLINE_EXCEEDED, message)
 
 
 @step()

@@ -11,14 +11,14 @@ from rljob.core.attempts.container_failures import described, worst
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, Expected, StartReason, diagnose, refusal
 from rljob.core.context import Context
-from rljob.core.manifest_facts import cluster_is_ready, is_deleted, is_suspended
+from rljob.core.manifest_facts import is_deleted, is_suspended
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS, pod_poll_seconds, quiet_seconds
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, head_of, starting_pods
+from rljob.core.requirements import STOPS_HERE, Requirements, head_of, starting_pods
 from rljob.core.scheduling.discovery import missing_hardware
-from rljob.core.step import step
+from rljob.core.step import guarded, step
 from rljob.core.transitions.attempts import next_number
 from rljob.core.transitions.children import delete_cluster, report_refused, reports_another, still_to_create
 from rljob.core.transitions.conclusions import give_up
@@ -28,13 +28,14 @@ from rljob.core.transitions.start_stages import SUBMITTING, with_stage
 from rljob.core.watched import Watched
 from rljob.render import names
 from rljob.render.accelerators import class_is_known
+from rljob.render.network_policy import build_network_policy
 
 NO_PODS_REPORTED_SECONDS = 120.0
 """KubeRay creates the pods of a cluster within seconds of reaching it: an older cluster without pods is reported."""
 POD_REPORTED_SECONDS = 300.0
-"""A pod that has a node and is not ready for so long pulls a large image, or waits for a volume."""
+"""A pod that has a node and is not ready for this long pulls a large image, or waits for a volume."""
 KUBERAY_SECONDS = 60.0
-"""A KubeRay that has changed no cluster for so long is idle or down; one that has reached a cluster that much younger
+"""A KubeRay that has changed no cluster for this long is idle or down; one that has reached a cluster that much younger
 has skipped the older one."""
 MEMORY_SECONDS = 60.0
 """After a lost status the head may know which attempt runs; an exporter is waited for no longer than this."""
@@ -42,16 +43,12 @@ MEMORY_POLL_SECONDS = 2.0
 
 
 def _live_cluster(seen: Watched) -> Requirements:
-    if seen.cluster is not None or seen.intent.cluster_uid is None:
-        return NOTHING
     return Requirements(cluster_name=seen.intent.cluster_name, stops_here=True)
 
 
-@step(_live_cluster)
-def find_lost_cluster(context: Context) -> Plan | None:
+@step(_live_cluster, when=lambda seen: seen.cluster is None and seen.intent.cluster_uid is not None)
+def find_lost_cluster(context: Context) -> Plan:
     """Give up the attempt when its cluster is gone."""
-    if context.cluster is not None or context.intent.cluster_uid is None:
-        return None
     live = context.observed.live_cluster
     # A watch also reports "deleted" for an object whose labels changed: only a live read proves a loss.
     if isinstance(live, Unseen) or (live is not None and live["metadata"]["uid"] == context.intent.cluster_uid):
@@ -61,25 +58,24 @@ def find_lost_cluster(context: Context) -> Plan | None:
     )
 
 
+def _other_clusters(seen: Watched) -> list[Manifest]:
+    return [cluster for cluster in seen.clusters if cluster["metadata"]["name"] != seen.intent.cluster_name]
+
+
 def _frozen_cluster(seen: Watched) -> Requirements:
-    if any(cluster["metadata"]["name"] != seen.intent.cluster_name for cluster in seen.clusters):
-        return STOPS_HERE
-    return NOTHING if seen.cluster is not None else Requirements(config_name=seen.intent.cluster_name, stops_here=True)
+    return STOPS_HERE if _other_clusters(seen) else Requirements(config_name=seen.intent.cluster_name, stops_here=True)
 
 
-@step(_frozen_cluster)
-def create_cluster(context: Context) -> Plan | None:
+@step(_frozen_cluster, when=lambda seen: seen.cluster is None or bool(_other_clusters(seen)))
+def create_cluster(context: Context) -> Plan:
     """Create the cluster, after every other one of this job is gone: never two at a time."""
-    others = [c for c in context.observed.clusters if c["metadata"]["name"] != context.intent.cluster_name]
-    if others:
+    if others := _other_clusters(context):
         doomed = tuple(delete_cluster(c) for c in others if not is_deleted(c))
         return Plan(effects=doomed, requeue_after_seconds=LOOK_AGAIN_SECONDS)
-    if context.cluster is not None:
-        return None
     if context.frozen_cluster is None:
         raise AssertionError("freeze_cluster lets no job without a frozen cluster pass")
-    # The PodGroup must exist before the pods that it holds back.
-    wanted = (context.frozen_pod_group, context.frozen_cluster)
+    # PodGroup and NetworkPolicy must exist before the pods that they hold back and close.
+    wanted = (context.frozen_pod_group, build_network_policy(context.frozen_cluster), context.frozen_cluster)
     children = tuple(CreateObject(manifest) for manifest in wanted if manifest is not None)
     if (plan := report_refused(context, *children)) is not None:
         return plan
@@ -105,36 +101,22 @@ def find_replaced_cluster(context: Context) -> Plan | None:
     )
 
 
-def _pods(seen: Watched) -> Requirements:
-    if seen.intent.attempt > 0 or seen.cluster is None or cluster_is_ready(seen.cluster, seen.head_pod):
-        return NOTHING
-    return starting_pods(seen) | STOPS_HERE
-
-
-@step(_pods)
-def await_pods(context: Context) -> Plan | None:
+@step(lambda seen: starting_pods(seen) | STOPS_HERE, when=lambda seen: seen.is_starting)
+def await_pods(context: Context) -> Plan:
     """Wait for every pod, report what delays them, and give up at the deadline."""
-    if (
-        context.intent.attempt > 0
-        or context.cluster is None
-        or cluster_is_ready(context.cluster, context.observed.head_pod)
-    ):
-        return None
+    cluster = guarded(context.cluster)
     current, seen = with_admission(context, context.status), admission_of(context)
     held_back = seen if seen is not None and seen.value is ConditionStatus.FALSE else None
-    if is_suspended(context.cluster):
+    if is_suspended(cluster):
         return _wait_in_queue(context, current)
     if held_back is not None and held_back.patient:
         # If there is room, Volcano admits the pods within seconds, which are not worth two writes.
-        quiet = 0.0 if _was_queued(context) else quiet_seconds(context.cluster, context.now)
+        quiet = 0.0 if _was_queued(context) else quiet_seconds(cluster, context.now)
         return Plan(requeue_after_seconds=quiet) if quiet > 0 else _wait_in_queue(context, current)
     if isinstance(context.observed.pods, Unseen) and not _was_queued(context) and not context.is_late:
-        return Plan(
-            requeue_after_seconds=max(
-                quiet_seconds(context.cluster, context.now), pod_poll_seconds(context.cluster, context.now)
-            )
-        )
-    found = _diagnose(context, context.cluster)
+        wait = max(quiet_seconds(cluster, context.now), pod_poll_seconds(cluster, context.now))
+        return Plan(requeue_after_seconds=wait)
+    found = _diagnose(context, cluster)
     reason, message, problem = found.reason.value, found.message, found.reason in PROBLEMS
     if held_back is not None:
         reason, message, problem = held_back.reason, held_back.message, True
@@ -145,15 +127,15 @@ def await_pods(context: Context) -> Plan | None:
             reason, message, problem = Reason.CLUSTER_STARTING.value, "", False
     elif context.is_late:
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
-    elif not problem and not _is_news(context, context.cluster, found):
+    elif not problem and not _is_news(context, cluster, found):
         return Plan(requeue_after_seconds=look_again_seconds(context))
     return report_not_ready(context, current, reason, message, problem=problem)
 
 
 def _is_news(context: Context, cluster: Manifest, found: Diagnosis) -> bool:
     """Report whether a start without problems is worth a write: not while KubeRay has yet to reach the cluster."""
-    told = status.condition(context.status, ConditionType.CLUSTER_READY)
-    if told is not None and told.reason != Reason.CLUSTER_STARTING:
+    condition = status.condition(context.status, ConditionType.CLUSTER_READY)
+    if condition is not None and condition.reason != Reason.CLUSTER_STARTING:
         return True
     waited = context.now - context.could_begin(cluster)
     if waited >= times.from_text(context.intent.start_deadline) - context.now:
@@ -211,14 +193,14 @@ def _diagnose(context: Context, cluster: Manifest) -> Diagnosis:
 
 
 def _diagnose_pods(context: Context, cluster: Manifest) -> Diagnosis:
-    told, refused = status.condition(context.status, ConditionType.CLUSTER_READY), refusal(cluster)
+    condition, refused = status.condition(context.status, ConditionType.CLUSTER_READY), refusal(cluster)
     if refused is not None:
         # Each try has a pod with another name: the first refusal says it all.
-        again = told is not None and told.reason == refused.reason
-        return replace(refused, message=told.message) if told is not None and again else refused
+        again = condition is not None and condition.reason == refused.reason
+        return replace(refused, message=condition.message) if condition is not None and again else refused
     if isinstance(context.observed.pods, Unseen):
-        if told is not None and told.reason in list(StartReason):
-            return Diagnosis(StartReason(told.reason), told.message)
+        if condition is not None and condition.reason in list(StartReason):
+            return Diagnosis(StartReason(condition.reason), condition.message)
         return Diagnosis(StartReason.POD_STARTING, "the pods were not listed yet")
     found = diagnose(context.observed.pods, Expected.of(cluster), injected_image(cluster))
     spec, nodes = context.frozen_spec, context.observed.nodes
@@ -232,12 +214,12 @@ def _diagnose_pods(context: Context, cluster: Manifest) -> Diagnosis:
 
 def _next_attempt(context: Context) -> int:
     """Return the number of the next attempt; one that the head already knows is the job's own."""
-    number, told = next_number(context.status, context.intent), context.observed.progress
-    if isinstance(told, Unseen) or told.attempt <= number:
+    number, progress = next_number(context.status, context.intent), context.observed.progress
+    if isinstance(progress, Unseen) or progress.attempt <= number:
         return number
-    known = told.submission_id == names.submission_id(context.intent.cluster_name, told.attempt)
+    known = progress.submission_id == names.submission_id(context.intent.cluster_name, progress.attempt)
     # The status was lost: the attempt that the head knows is followed, and no second driver is submitted.
-    return told.attempt if known else number
+    return progress.attempt if known else number
 
 
 def _await_memory(context: Context) -> Plan | None:
@@ -250,16 +232,17 @@ def _await_memory(context: Context) -> Plan | None:
 
 def _head(seen: Watched) -> Requirements:
     """Require the exporter's answer: after a lost status it may know of attempts that nothing else shows."""
-    if seen.intent.attempt > 0 or seen.head_pod is None:
-        return NOTHING
-    return Requirements(head=head_of(seen, seen.head_pod), progress=True, stops_here=True)
+    return Requirements(head=head_of(seen, guarded(seen.head_pod)), progress=True, stops_here=True)
 
 
-@step(_head)
-def intend_attempt(context: Context) -> Plan | None:
+def _awaits_attempt(seen: Watched) -> bool:
+    return seen.intent.attempt == 0 and seen.cluster is not None and seen.head_pod is not None
+
+
+@step(_head, when=_awaits_attempt)
+def intend_attempt(context: Context) -> Plan:
     """Record which submission will go to which head pod."""
-    if context.intent.attempt > 0 or context.cluster is None or context.observed.head_pod is None:
-        return None
+    head = guarded(context.head_pod)
     if (plan := _await_memory(context)) is not None:
         return plan
     attempt = _next_attempt(context)
@@ -268,8 +251,8 @@ def intend_attempt(context: Context) -> Plan | None:
         update={
             "attempt": attempt,
             "submission_id": names.submission_id(context.intent.cluster_name, attempt),
-            "head_pod_uid": context.observed.head_pod["metadata"]["uid"],
-            "head_node": (context.observed.head_pod.get("spec") or {}).get("nodeName"),
+            "head_pod_uid": head["metadata"]["uid"],
+            "head_node": (head.get("spec") or {}).get("nodeName"),
             "time": times.to_text(context.now),
             "container_failures": [],
         }

@@ -8,6 +8,7 @@ its end (`requests`) is stopped for good.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from rljob.api.status import AttemptOutcome, ConditionStatus, ConditionType, FailureCause, RLJobStatus, State
@@ -23,7 +24,7 @@ from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, STOPS_HERE, Pods, Requirements, cluster_pods, intended_head
 from rljob.core.scheduling.kueue import find_eviction
 from rljob.core.scheduling.node_faults import UNKNOWN
-from rljob.core.step import step
+from rljob.core.step import guarded, step
 from rljob.core.transitions.attempts import close_attempt, counted, without_attempt
 from rljob.core.transitions.children import delete_cluster
 from rljob.core.transitions.conclusions import conclude, end, end_on_request
@@ -46,49 +47,44 @@ SIGNALLED = 128
 the negated number (subprocess.Popen.returncode)."""
 
 
-def _suspension(seen: Watched) -> Requirements:
-    return STOPS_HERE if seen.suspend and seen.active and seen.status.stop is None else NOTHING
+def _stops(seen: Watched) -> bool:
+    return seen.status.stop is not None
 
 
-@step(_suspension)
-def begin_suspension(context: Context) -> Plan | None:
+@step(STOPS_HERE, when=lambda seen: seen.suspend and seen.active and not _stops(seen))
+def begin_suspension(context: Context) -> Plan:
     """Stop a run whose user wants the NPUs back."""
-    if not context.suspend or not context.active or context.status.stop is not None:
-        return None
     return order_stop(context, Reason.SUSPENDED)
 
 
 def _end_of_deleted(seen: Watched) -> Requirements:
-    if not is_deleted(seen.manifest) or not is_held(seen.manifest):
-        return NOTHING
-    return STOPS_HERE if seen.status.stop is None else intended_head(seen) | STOPS_HERE
+    return intended_head(seen) | STOPS_HERE if _stops(seen) else STOPS_HERE
 
 
-@step(_end_of_deleted)
+@step(_end_of_deleted, when=lambda seen: is_deleted(seen.manifest) and is_held(seen.manifest))
 def stop_deleted(context: Context) -> Plan | None:
     """Stop the run of a job that is being deleted; once its attempt is closed, `deleting.let_go` follows."""
-    if not is_deleted(context.observed.job) or not is_held(context.observed.job):
-        return None
-    return await_end(context) if context.status.stop is not None else order_stop(context, Reason.DELETED)
+    return await_end(context) if _stops(context) else order_stop(context, Reason.DELETED)
+
+
+def _is_suspended_from_outside(seen: Watched) -> bool:
+    """Report whether the cluster is suspended under an attempt."""
+    if not seen.active or _stops(seen) or seen.intent.attempt == 0:
+        return False
+    return seen.cluster is not None and is_suspended(seen.cluster)
 
 
 def _live_cluster(seen: Watched) -> Requirements:
-    """Require a live read of a cluster that is suspended under an attempt: the store may be behind."""
-    if not seen.active or seen.status.stop is not None or seen.intent.attempt == 0 or seen.cluster is None:
-        return NOTHING
-    return Requirements(cluster_name=seen.intent.cluster_name) if is_suspended(seen.cluster) else NOTHING
+    """Require a live read: the store may be behind."""
+    return Requirements(cluster_name=seen.intent.cluster_name)
 
 
-@step(_live_cluster)
+@step(_live_cluster, when=_is_suspended_from_outside)
 def begin_preemption(context: Context) -> Plan | None:
     """Stop a run whose cluster was suspended from outside: its pods are terminating, and their hooks ask it to save.
 
     Kueue does so when it takes back the quota of a workload, and resumes the cluster when it admits the workload again.
     """
-    if context.status.stop is not None or not context.active or context.intent.attempt == 0 or context.cluster is None:
-        return None
-    if not is_suspended(context.cluster):
-        return None
     live = context.observed.live_cluster
     if isinstance(live, Unseen):
         return Plan(requeue_after_seconds=LOOK_AGAIN_SECONDS)
@@ -96,23 +92,19 @@ def begin_preemption(context: Context) -> Plan | None:
         # The store is behind: no run is stopped by the watch alone.
         return None
     evicted = find_eviction(context.observed.workload)
-    told = evicted.message if evicted else f"RayCluster {context.intent.cluster_name} was suspended from outside"
-    return order_stop(context, Reason.PREEMPTED, told)
+    message = evicted.message if evicted else f"RayCluster {context.intent.cluster_name} was suspended from outside"
+    return order_stop(context, Reason.PREEMPTED, message)
 
 
 def _end(seen: Watched) -> Requirements:
     """Require the head's answers while the attempt is open: its end counts."""
-    if seen.status.stop is None or seen.open_attempt is None:
-        return NOTHING
-    return intended_head(seen) | STOPS_HERE
+    return NOTHING if seen.open_attempt is None else intended_head(seen) | STOPS_HERE
 
 
-@step(_end)
+@step(_end, when=_stops)
 def await_end(context: Context) -> Plan | None:
     """Ask the run to stop until it has ended or its time is over, then close its attempt."""
-    stop = context.status.stop
-    if stop is None:
-        return None
+    stop = guarded(context.status.stop)
     if context.open_attempt is None:
         return _end_unrecorded(context, stop)
     answer, outcome = context.answer, outcome_seen(context)
@@ -156,9 +148,9 @@ def _request(context: Context, stop: StopStatus) -> StopRun:
 
 def _ended(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Plan:
     if stop.reason == Reason.ACTIVE_DEADLINE_EXCEEDED:
-        told = Outcome(ExitCode.FAILED, stop.reason, _joined(stop, outcome), last_step=status.last_step(current))
-        failure = Failure(FailureCause.CONFIGURATION, stop.reason, told.message, told.exit_code)
-        return end(current, context, told, failure=failure)
+        final = Outcome(ExitCode.FAILED, stop.reason, _joined(stop, outcome), last_step=status.last_step(current))
+        failure = Failure(FailureCause.CONFIGURATION, stop.reason, final.message, final.exit_code)
+        return end(current, context, final, failure=failure)
     if stop.reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
         if outcome is None or outcome.exit_code in (ExitCode.STALLED, ExitCode.STOPPED) or _signalled(outcome):
             message = _joined(stop, outcome)
@@ -169,8 +161,8 @@ def _ended(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Ou
     if stop.reason == Reason.DEVICE_FAULT:
         # However the run ended meanwhile: on such a device the outcome proves nothing about the run.
         failure = at_fault(stop.fault or UNKNOWN, tuple(stop.nodes), _joined(stop, outcome))
-        told = Outcome(failure.exit_code, failure.reason, failure.message, last_step=status.last_step(current))
-        return conclude(context, current, told, failure)
+        final = Outcome(failure.exit_code, failure.reason, failure.message, last_step=status.last_step(current))
+        return conclude(context, current, final, failure)
     closed = _closed(context, stop, current, outcome)
     if stop.reason == Reason.STOP_REQUESTED:
         return end_on_request(context, closed, outcome.message if outcome else "")
@@ -201,9 +193,9 @@ def _preempted(context: Context, stop: StopStatus, current: RLJobStatus, outcome
     evicted = find_eviction(context.observed.workload)
     stop = stop.model_copy(update={"message": status.bounded(evicted.message)}) if evicted else stop
     reason, cause = (evicted.reason, evicted.cause) if evicted else (Reason.PREEMPTED, FailureCause.PREEMPTION)
-    told = Outcome(ExitCode.STOPPED, reason, _joined(stop, outcome), last_step=status.last_step(current))
-    failure = Failure(cause, reason, told.message, told.exit_code)
-    new = close_attempt(with_admission(context, current), context, told, AttemptOutcome.PREEMPTED, failure)
+    final = Outcome(ExitCode.STOPPED, reason, _joined(stop, outcome), last_step=status.last_step(current))
+    failure = Failure(cause, reason, final.message, final.exit_code)
+    new = close_attempt(with_admission(context, current), context, final, AttemptOutcome.PREEMPTED, failure)
     new = new.model_copy(
         update={
             "stop": None,
@@ -213,16 +205,14 @@ def _preempted(context: Context, stop: StopStatus, current: RLJobStatus, outcome
         }
     )
     new = context.writer.with_condition(
-        new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.WAITING_FOR_QUEUE, told.message
+        new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.WAITING_FOR_QUEUE, final.message
     )
-    new = context.writer.summarised(new, State.QUEUED, Reason.WAITING_FOR_QUEUE, told.message)
-    return context.write(new, EventNote(EventType.NORMAL, Reason.PREEMPTED, told.message or stop.reason))
+    new = context.writer.summarised(new, State.QUEUED, Reason.WAITING_FOR_QUEUE, final.message)
+    return context.write(new, EventNote(EventType.NORMAL, Reason.PREEMPTED, final.message or stop.reason))
 
 
 def _what_stays(seen: Watched) -> Requirements:
     """Require proof that nothing is left of the cluster, once the watch shows none."""
-    if seen.status.stop is None:
-        return NOTHING
     gone = not seen.clusters
     return Requirements(
         cluster_name=seen.intent.cluster_name if gone else None,
@@ -231,15 +221,13 @@ def _what_stays(seen: Watched) -> Requirements:
     )
 
 
-@step(_what_stays)
-def tear_down(context: Context) -> Plan | None:
+@step(_what_stays, when=_stops)
+def tear_down(context: Context) -> Plan:
     """Delete the clusters, and wait until no pod is left: only then are the NPUs free."""
-    stop = context.status.stop
-    if stop is None:
-        return None
+    stop = guarded(context.status.stop)
     known = {cluster["metadata"]["uid"]: cluster for cluster in context.observed.clusters}
     live = context.observed.live_cluster
-    if isinstance(live, dict) and context.made(live):
+    if isinstance(live, Mapping) and context.made(live):
         known.setdefault(live["metadata"]["uid"], live)
     doomed = tuple(delete_cluster(c) for c in known.values() if not is_deleted(c))
     if doomed:
@@ -255,10 +243,10 @@ def tear_down(context: Context) -> Plan | None:
     continues = stop.reason in CONTINUES
     word = Reason(stop.reason) if continues else Reason.SUSPENDED
     for kind in (ConditionType.ADMITTED, ConditionType.CLUSTER_READY, ConditionType.PROGRESSING):
-        told = status.condition(new, kind)
-        if told is not None:
+        condition = status.condition(new, kind)
+        if condition is not None:
             new = context.writer.with_condition(
-                new, kind, ConditionStatus.FALSE, word, told.message if continues else ""
+                new, kind, ConditionStatus.FALSE, word, condition.message if continues else ""
             )
     if continues and new.reason == Reason.POD_STUCK:
         new = context.writer.summarised(new, new.state, word)
@@ -292,7 +280,7 @@ def _stuck_message(stuck: Manifest) -> str:
 def _orphan_message(context: Context, pods: tuple[Manifest, ...]) -> str | None:
     """Name a cluster that a finalizer holds, or a pod that outlives its cluster (--cascade=orphan)."""
     live, stop = context.observed.live_cluster, context.status.stop
-    left = list(context.observed.clusters) + ([live] if isinstance(live, dict) else [])
+    left = list(context.observed.clusters) + ([live] if isinstance(live, Mapping) else [])
     for cluster in left:
         metadata = cluster["metadata"]
         since = metadata.get("deletionTimestamp")
@@ -324,7 +312,7 @@ def _has_nothing_to_save(pod: Manifest, now: datetime) -> bool:
     ends, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds") or 0
     if ends is None or grace <= HURRY_SECONDS or now < times.after(ends, HURRY_SECONDS - grace):
         return False
-    return bool(containers) and all("waiting" in (told.get("state") or {}) for told in containers)
+    return bool(containers) and all("waiting" in (entry.get("state") or {}) for entry in containers)
 
 
 def _shorten(pod: Manifest) -> ShortenGracePeriod:
@@ -338,18 +326,19 @@ def _is_stuck(pod: Manifest, now: datetime) -> bool:
     return ends is not None and now >= times.after(ends, STUCK_SECONDS)
 
 
+def _rests(seen: Watched) -> bool:
+    """Report whether a suspended job rests. After a lost status, a run is first recorded again, then stopped."""
+    return seen.suspend and not seen.active and (seen.began or not seen.clusters)
+
+
 def _held(seen: Watched) -> Requirements:
     # After a lost status, the clusters are not known yet.
-    return STOPS_HERE if seen.suspend and seen.began and not seen.active else NOTHING
+    return STOPS_HERE if seen.began else NOTHING
 
 
-@step(_held)
-def hold(context: Context) -> Plan | None:
+@step(_held, when=_rests)
+def hold(context: Context) -> Plan:
     """Create nothing for a suspended job."""
-    lost = context.status.intent is None and context.observed.clusters
-    # After a lost status, a run is first recorded again and then stopped like any other.
-    if not context.suspend or context.active or lost:
-        return None
     return context.write(_suspended(context, context.status))
 
 

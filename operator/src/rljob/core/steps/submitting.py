@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 from rljob.api.status import Attempt, ConditionStatus, ConditionType, State
 from rljob.core import status, times
 from rljob.core.context import Context
-from rljob.core.manifest_facts import port_block
 from rljob.core.observed import Unseen
 from rljob.core.plan import EventNote, EventType, Plan, SubmitJob
 from rljob.core.polling import HEAD_POLL_SECONDS_MIN, SILENCE_REPORTED_SECONDS, SUBMIT_POLL_SECONDS
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements, intended_head
+from rljob.core.requirements import STOPS_HERE, head_ports, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.attempts import with_attempt
 from rljob.core.transitions.conclusions import give_up
@@ -22,15 +21,19 @@ from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import AttemptVariable
 
+ENTRYPOINT = "python -m rljob_runtime launch"
+"""What Ray runs on the head for every attempt, whatever trains."""
 SUBMIT_SECONDS_MIN = 60.0
 """A cluster that became ready just before startSeconds passed gets this time, or its NPUs were held for nothing."""
 
 
-@step(intended_head)
+def _is_unrecorded(seen: Watched) -> bool:
+    return seen.attempt is None
+
+
+@step(intended_head, when=_is_unrecorded)
 def submit(context: Context) -> Plan | None:
     """Submit the intended attempt to the intended pod, unless Ray or the exporter already knows it."""
-    if context.attempt is not None:
-        return None
     known, answer = context.observed.ray_job, context.answer
     if known is not None and not isinstance(known, Unseen):
         return None
@@ -74,29 +77,22 @@ def _submission(context: Context) -> SubmitJob:
     spec, saved = context.frozen_spec, context.status.checkpoint
     if saved is not None and spec is not None and spec.checkpoint is not None and saved.path == spec.checkpoint.path:
         environment[AttemptVariable.CHECKPOINT_STEP] = str(saved.step)
-    block = port_block(pod)
     return SubmitJob(
         pod_ip=str(pod["status"]["podIP"]),
         pod_uid=intent.head_pod_uid,
         job_uid=context.job.uid,
         cluster_name=intent.cluster_name,
         submission_id=intent.submission_id,
-        entrypoint=context.launcher.entrypoint,
+        entrypoint=ENTRYPOINT,
         environment=tuple((name.value, value) for name, value in environment.items()),
         metadata=(("rljob", f"{context.job.namespace}/{context.job.name}"), ("job-uid", context.job.uid)),
-        port=DASHBOARD_PORT if block is None else block.dashboard,
+        port=head_ports(pod).get("dashboard_port", DASHBOARD_PORT),
     )
 
 
-def _unrecorded(seen: Watched) -> Requirements:
-    return STOPS_HERE if seen.attempt is None else NOTHING
-
-
-@step(_unrecorded)
-def record_submission(context: Context) -> Plan | None:
+@step(STOPS_HERE, when=_is_unrecorded)
+def record_submission(context: Context) -> Plan:
     """Record that Ray has the submission: from now on its absence is a loss."""
-    if context.attempt is not None:
-        return None
     intent = context.intent
     if intent.submission_id is None:
         raise AssertionError("intend_attempt sets the submission id")
@@ -109,5 +105,5 @@ def record_submission(context: Context) -> Plan | None:
     new = context.status.model_copy(update={"attempts": with_attempt(context.status.attempts, attempt)})
     new = context.writer.with_condition(new, ConditionType.PROGRESSING, ConditionStatus.TRUE, Reason.SUBMITTED)
     new = context.writer.summarised(new, State.STARTING, Reason.SUBMITTED, "the driver is starting")
-    told = f"Ray job {intent.submission_id} in RayCluster {intent.cluster_name}"
-    return context.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, told))
+    message = f"Ray job {intent.submission_id} in RayCluster {intent.cluster_name}"
+    return context.write(new, EventNote(EventType.NORMAL, Reason.SUBMITTED, message))

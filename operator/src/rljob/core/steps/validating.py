@@ -7,13 +7,12 @@ from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
-from rljob.core.requirements import NOTHING, Requirements
+from rljob.core.requirements import Requirements
 from rljob.core.spec.checkpoint_source import FIELD, find_source
 from rljob.core.spec.recipes import chain_ids
 from rljob.core.step import step
 from rljob.core.validation.accelerator import class_violations
 from rljob.core.validation.violation import Violation
-from rljob.core.watched import Watched
 
 SOURCE_POLL_SECONDS = 30.0
 """The other job is looked up in the store, so this costs no request."""
@@ -36,7 +35,7 @@ def validate_spec(context: Context) -> Plan | None:
     """Refuse an invalid spec with every violation; a cluster generation that began keeps its frozen spec."""
     violations = context.next_violations
     if not violations or not _takes_spec(context):
-        violations = _lost_class(context)
+        violations = _lost_class(context) or _open_ray(context)
     if not violations:
         return None
     return _refuse(context, Reason.INVALID_SPEC, "; ".join(str(violation) for violation in violations))
@@ -48,17 +47,27 @@ def _lost_class(context: Context) -> tuple[Violation, ...]:
     return () if spec is None or context.active else tuple(class_violations(spec))
 
 
-def _siblings(seen: Watched) -> Requirements:
-    return NOTHING if seen.active else Requirements(siblings=True)
+def _open_ray(context: Context) -> tuple[Violation, ...]:
+    """Return a violation if no policy would close the ports of a Ray without tokens, or judge whether it may run."""
+    spec, namespace = context.checked.spec if _takes_spec(context) else context.frozen_spec, context.job.namespace
+    asks = spec is not None and spec.runtime.unauthenticated_ray
+    if not asks or context.active or context.observed.namespace_is_closed:
+        return ()
+    message = (
+        f"no NetworkPolicy closes the ports of jobs in namespace {namespace}; use an image with Ray 2.52.0 or later, "
+        f"or ask an administrator to add {namespace} to networkPolicy.jobs.namespaces of the chart, with "
+        "policies.enabled"
+    )
+    return (Violation("spec.runtime.unauthenticatedRay", message),)
 
 
-@step(_siblings)
+# With a cluster under way, the checkpoint is frozen with it.
+@step(Requirements(siblings=True), when=lambda seen: not seen.active)
 def await_source(context: Context) -> Plan | None:
     """Wait for the job whose checkpoint this one starts from: starting at step 0 instead would waste the NPUs."""
     lost = context.status.intent is None
     spec = context.frozen_spec if lost and context.frozen_spec else context.checked.spec
-    # With a cluster under way, the checkpoint is frozen with it.
-    if context.active or spec is None or (lost and context.observed.clusters):
+    if spec is None or (lost and context.observed.clusters):
         return None
     found = find_source(spec, context.observed.siblings, context.status.resolved)
     if found is None or not found.problem:

@@ -23,6 +23,7 @@ REFUSED: Mapping[str, Reason] = {
     "Secret": Reason.SECRET_REFUSED,
     "Job": Reason.JOB_REFUSED,
     "PodGroup": Reason.POD_GROUP_REFUSED,
+    "NetworkPolicy": Reason.NETWORK_POLICY_REFUSED,
     "RayCluster": Reason.RAY_CLUSTER_REFUSED,
     "RLJob": Reason.RLJOB_REFUSED,
 }
@@ -57,8 +58,8 @@ def _denied(context: Context) -> Iterator[Refusal]:
 
 def reports_another(context: Context, *children: Creation) -> bool:
     """Report whether the condition is about a child of another kind that was refused, and exists by now."""
-    told = _reported(context)
-    return told is not None and told not in {REFUSED[child.manifest["kind"]] for child in children}
+    reported = _reported(context)
+    return reported is not None and reported not in {REFUSED[child.manifest["kind"]] for child in children}
 
 
 def _report(context: Context, refusal: Refusal) -> Plan | None:
@@ -73,18 +74,18 @@ def _report(context: Context, refusal: Refusal) -> Plan | None:
     return context.write_change(new, EventNote(EventType.WARNING, reason, status.bounded(message)))
 
 
-def _first_words(told: Condition | None, subject: str, why: str) -> str:
+def _first_words(condition: Condition | None, subject: str, why: str) -> str:
     """Return the message that the status already has about a child, or else a new one.
 
     A quota's message names what is used of it, which changes with every other job: one message per child is enough.
     """
-    return told.message if told is not None and told.message.startswith(subject) else subject + why
+    return condition.message if condition is not None and condition.message.startswith(subject) else subject + why
 
 
 def _reported(context: Context) -> Reason | None:
     """Return the refusal that the status reports."""
-    told = status.condition(context.status, _place(context)[0])
-    return next((reason for reason in REFUSED.values() if told is not None and told.reason == reason), None)
+    condition = status.condition(context.status, _place(context)[0])
+    return next((reason for reason in REFUSED.values() if condition is not None and condition.reason == reason), None)
 
 
 def _place(context: Context) -> tuple[ConditionType, State]:

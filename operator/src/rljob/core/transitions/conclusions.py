@@ -72,8 +72,8 @@ def end_on_request(context: Context, current: RLJobStatus, message: str = "") ->
     """Finish as Stopped because the user asked for it; no attempt is open any more, and `message` is its last word."""
     saved, last = current.checkpoint, status.last_step(current)
     kept = "without a checkpoint" if saved is None else f"with the checkpoint of step {saved.step}"
-    told = f"spec.stop.requested ended the job after step {last}, {kept}" + (f"; {message}" if message else "")
-    return end(current, context, Outcome(ExitCode.STOPPED, Reason.STOP_REQUESTED, told, last_step=last), stopped=True)
+    text = f"spec.stop.requested ended the job after step {last}, {kept}" + (f"; {message}" if message else "")
+    return end(current, context, Outcome(ExitCode.STOPPED, Reason.STOP_REQUESTED, text, last_step=last), stopped=True)
 
 
 def _result(outcome: Outcome, word: str) -> AttemptOutcome:
@@ -101,8 +101,8 @@ def conclude(context: Context, current: RLJobStatus, outcome: Outcome, failure: 
     failure = verdict.failure
     counters = counted(current.counters, failure.cause)
     judged = current.model_copy(update={"counters": counters, "budget": verdict.budget})
-    told = f"{failure.message} ({verdict.why})" if verdict.why else failure.message
-    final = replace(outcome, reason=failure.reason, message=told)
+    text = f"{failure.message} ({verdict.why})" if verdict.why else failure.message
+    final = replace(outcome, reason=failure.reason, message=text)
     if verdict.action in (Action.FAIL, Action.STOP):
         return end(judged, context, final, failure=failure, stopped=verdict.action is Action.STOP)
     return _restart(context, judged, final, verdict)

@@ -12,7 +12,11 @@ from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.polling import HEAD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MIN, pod_poll_seconds
 from rljob.core.reasons import Reason
 from rljob.core.transitions.start_stages import PODS, QUEUED, with_stage
+from rljob.render.packages import releases
 from rljob.render.ports import DASHBOARD_PORT
+
+PACKAGES_SHOWN = 800
+"""Bytes of a list of packages in the status; the snapshot has all of them, with their hashes."""
 
 
 def report_not_ready(
@@ -59,12 +63,20 @@ def with_cluster(context: Context, current: RLJobStatus) -> RLJobStatus:
     cluster, intent = intended_cluster(current, context.observed.clusters), current.intent
     if cluster is None or intent is None:
         return current
-    block, name = context.reserved_ports, intent.cluster_name
+    block, name, spec = context.reserved_ports, intent.cluster_name, context.frozen_spec
     port = DASHBOARD_PORT if block is None else block.dashboard
-    url = f"http://{name}-head-svc.{context.job.namespace}.svc:{port}"
+    # Without tokens, the dashboard listens on 127.0.0.1 of the head only.
+    is_open = "authOptions" in cluster["spec"]
+    url = f"http://{name}-head-svc.{context.job.namespace}.svc:{port}" if is_open else None
     known = current.ray_cluster
     verl = known.verl_version if known is not None and known.name == name else None
-    found = RayClusterStatus(name=name, dashboard_url=url, runtime_image=injected_image(cluster), verl_version=verl)
+    found = RayClusterStatus(
+        name=name,
+        dashboard_url=url,
+        runtime_image=injected_image(cluster),
+        verl_version=verl,
+        packages=None if spec is None else status.bounded(" ".join(releases(spec)), PACKAGES_SHOWN) or None,
+    )
     return current.model_copy(
         update={
             "intent": intent.model_copy(update={"cluster_uid": cluster["metadata"]["uid"]}),

@@ -23,7 +23,7 @@ class Final(enum.Enum):
     STAYS = enum.auto()
     """It states a fact that the end does not change."""
     STAYS_IF_TRUE = enum.auto()
-    """Completed, it stays; what was still under way ends with the job."""
+    """A condition that is True stays. One that is not yet True becomes False with the end of the job."""
     ENDS = enum.auto()
     """It is False, with the reason of the end and without a message."""
     HEALS = enum.auto()
@@ -50,10 +50,10 @@ FINAL: Mapping[ConditionType, Final] = {
 def with_final_conditions(current: RLJobStatus, writer: Writer, reason: str) -> RLJobStatus:
     """Return the status with every condition as the table demands, except Finished, which the caller sets."""
     for kind, final in FINAL.items():
-        told = status.condition(current, kind)
-        if told is None or final is Final.STAYS:
+        condition = status.condition(current, kind)
+        if condition is None or final is Final.STAYS:
             continue
-        if final is Final.STAYS_IF_TRUE and told.status is ConditionStatus.TRUE:
+        if final is Final.STAYS_IF_TRUE and condition.status is ConditionStatus.TRUE:
             continue
         word = Reason.HEALTHY if final is Final.HEALS else reason
         current = writer.with_changed(current, kind, ConditionStatus.FALSE, word)

@@ -30,7 +30,7 @@ def with_progress(context: Context) -> RLJobStatus:
 
 
 def _with_verl(current: RLJobStatus, answer: Answer) -> RLJobStatus:
-    """Return the status with the verl that runs, which the image alone does not tell if one is injected."""
+    """Return the status with the verl that runs, which the image alone does not show if one is injected."""
     cluster = current.ray_cluster
     if cluster is None or not answer.verl_version:
         return current
@@ -42,8 +42,8 @@ def new_notes(context: Context, answer: Answer) -> tuple[str, ...]:
 
     A run that reports something else at each look must not cause a write and an event each time.
     """
-    told = context.status.notes
-    return tuple(note for note in answer.notes if note not in told)[: NOTES_MAX - len(told)]
+    known = context.status.notes
+    return tuple(note for note in answer.notes if note not in known)[: NOTES_MAX - len(known)]
 
 
 def _with_checkpoint(context: Context, current: RLJobStatus, answer: Answer) -> RLJobStatus:
@@ -59,11 +59,11 @@ def _with_checkpoint(context: Context, current: RLJobStatus, answer: Answer) -> 
 
 def latest_checkpoint(context: Context, answer: Answer) -> CheckpointStatus | None:
     """Return the last known checkpoint: the one that the exporter reports, or that of an earlier attempt."""
-    spec, told = context.frozen_spec, context.status.checkpoint
+    spec, latest = context.frozen_spec, context.status.checkpoint
     if answer.checkpoint_step is None or spec is None or spec.checkpoint is None:
-        return told
-    if told is not None and (told.step, told.path) == (answer.checkpoint_step, spec.checkpoint.path):
-        return told
+        return latest
+    if latest is not None and (latest.step, latest.path) == (answer.checkpoint_step, spec.checkpoint.path):
+        return latest
     return CheckpointStatus(
         step=answer.checkpoint_step,
         path=spec.checkpoint.path,
@@ -106,11 +106,11 @@ def _with_figures(context: Context, current: RLJobStatus, answer: Answer) -> RLJ
     attempt = context.attempt
     if attempt is None:
         raise AssertionError("progress was asked for before the submission was recorded")
-    told: dict[str, object] = {}
+    change: dict[str, object] = {}
     if attempt.start_time is None and answer.start_time:
-        told["start_time"] = times.to_text(times.from_unix(answer.start_time))
+        change["start_time"] = times.to_text(times.from_unix(answer.start_time))
     if answer.resumed_from_step is not None:
-        told["resumed_from_step"] = answer.resumed_from_step
+        change["resumed_from_step"] = answer.resumed_from_step
     attempt = with_held_before(context.status.attempts, context.observed.held, context.resolved)
-    attempts = [*context.status.attempts[:-1], attempt.model_copy(update=told)]
+    attempts = [*context.status.attempts[:-1], attempt.model_copy(update=change)]
     return current.model_copy(update={"progress": progress, "attempts": attempts})

@@ -14,7 +14,7 @@ from rljob.core.scheduling.gang import judge_group
 from rljob.core.scheduling.kueue import Admission, is_queued, judge_admission
 
 NO_WORKLOAD_SECONDS = 30
-"""Kueue creates a Workload within a second of its cluster; one that is missing for so long is worth reporting."""
+"""Kueue creates a Workload within a second of its cluster; one that is missing for this long is worth reporting."""
 
 
 def with_admission(context: Context, current: RLJobStatus, *, started: bool = False) -> RLJobStatus:

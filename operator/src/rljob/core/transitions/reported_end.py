@@ -21,7 +21,7 @@ from rljob.core.transitions.conclusions import conclude, end
 from rljob_runtime.contract import ExitCode, Outcome, Phase
 
 LAST_WORD_SECONDS = 60.0
-"""A busy exporter answers one of the next requests; one that is silent for so long is gone."""
+"""A busy exporter answers one of the next requests; one that is silent for this long is gone."""
 LAST_WORD_POLL_SECONDS = 2.0
 """While its pod is being deleted an exporter answers for a few seconds only."""
 
@@ -31,28 +31,28 @@ def outcome_seen(context: Context) -> Outcome | None:
     answer = context.answer
     if answer is not None and answer.phase is Phase.ENDED and answer.outcome is not None:
         return plausible_outcome(answer.outcome)
-    told = outcome_by_ray(context)
-    return told if told is not None and _nothing_better_comes(context) else None
+    outcome = outcome_by_ray(context)
+    return outcome if outcome is not None and _nothing_better_comes(context) else None
 
 
 def await_exporter(context: Context) -> Plan | None:
     """Record Ray's report of the end and wait for the exporter's; None while Ray reports no end."""
-    told = outcome_by_ray(context)
-    if told is None:
+    outcome = outcome_by_ray(context)
+    if outcome is None:
         return None
     if context.status.ending is not None:
         return Plan(requeue_after_seconds=LAST_WORD_POLL_SECONDS)
     ending = EndingStatus(
         time=times.to_text(context.now),
         deadline=times.to_text(context.now + timedelta(seconds=LAST_WORD_SECONDS)),
-        exit_code=told.exit_code,
-        reason=told.reason or None,
-        message=status.bounded(told.message),
-        rule=told.rule,
-        last_step=told.last_step,
-        unruled_exit_code=told.unruled_exit_code,
-        nodes=list(told.nodes),
-        suspect=told.suspect,
+        exit_code=outcome.exit_code,
+        reason=outcome.reason or None,
+        message=status.bounded(outcome.message),
+        rule=outcome.rule,
+        last_step=outcome.last_step,
+        unruled_exit_code=outcome.unruled_exit_code,
+        nodes=list(outcome.nodes),
+        suspect=outcome.suspect,
     )
     return context.write(context.status.model_copy(update={"ending": ending}), requeue=LAST_WORD_POLL_SECONDS)
 

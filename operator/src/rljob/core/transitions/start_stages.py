@@ -7,6 +7,7 @@ passed. A stage alone is never worth a write: it is recorded with the writes tha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from rljob.api.status import RLJobStatus
 from rljob.api.under_way import BegunStage, StartStatus
@@ -23,7 +24,7 @@ TRAINING = "Training"
 
 
 def with_stage(current: RLJobStatus, stage: str, since: str, detail: str = "") -> RLJobStatus:
-    """Return the status in a stage before the run, behind those that come before it."""
+    """Return the status with this stage, which precedes the run, as the current one; earlier stages are kept."""
     start = current.start
     if start is not None and start.stage == stage:
         return current.model_copy(update={"start": start.model_copy(update={"detail": detail})})
@@ -35,13 +36,22 @@ def with_stage(current: RLJobStatus, stage: str, since: str, detail: str = "") -
     return _with(current, kept, BegunStage(name=stage, since=since), detail)
 
 
-def with_reported(current: RLJobStatus, told: StartProgress | None) -> RLJobStatus:
-    """Return the status with the stages that the run reports, behind those before the run."""
-    if told is None:
+def with_reported(current: RLJobStatus, reported: StartProgress | None, now: datetime) -> RLJobStatus:
+    """Return the status with the stages that the run reports now after those that precede the run."""
+    if reported is None:
         return current
-    passed = (BegunStage(name=entry.stage, since=_time(entry.begun)) for entry in told.passed)
-    last = BegunStage(name=told.stage, since=_time(told.begun))
-    return _with(current, (*_before_the_run(current), *passed), last, start_message.detail(told))
+    passed = (BegunStage(name=entry.stage, since=_time(entry.begun)) for entry in reported.passed)
+    last = BegunStage(name=reported.stage, since=_time(reported.begun))
+    stages = (*_before_the_run(current), *passed)
+    return _with(current, stages, last, start_message.detail(reported), observed_time=times.to_text(now))
+
+
+def is_further(current: RLJobStatus, reported: StartProgress | None) -> bool:
+    """Report whether a run is in another stage, or further in it, than the status says."""
+    known = current.start
+    if reported is None or known is None or known.observed_time is None:
+        return reported is not None
+    return (known.stage, known.detail) != (reported.stage, start_message.detail(reported))
 
 
 def with_training(current: RLJobStatus, since: str) -> RLJobStatus:
@@ -51,8 +61,15 @@ def with_training(current: RLJobStatus, since: str) -> RLJobStatus:
     return _with(current, current.start.stages, BegunStage(name=TRAINING, since=since))
 
 
-def _with(current: RLJobStatus, before: Iterable[BegunStage], last: BegunStage, detail: str = "") -> RLJobStatus:
-    start = StartStatus(stage=last.name, detail=detail, since=last.since, stages=[*before, last])
+def _with(
+    current: RLJobStatus,
+    before: Iterable[BegunStage],
+    last: BegunStage,
+    detail: str = "",
+    observed_time: str | None = None,
+) -> RLJobStatus:
+    stages = [*before, last]
+    start = StartStatus(stage=last.name, detail=detail, since=last.since, observed_time=observed_time, stages=stages)
     return current.model_copy(update={"start": start})
 
 

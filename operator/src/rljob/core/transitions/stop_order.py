@@ -53,16 +53,16 @@ def order_stop(
         nodes=list(nodes[:NODES_MAX]),
     )
     allowed = _allowed(context, choice, grace, deadline)
-    told = f"{message}; {allowed}" if message else allowed
+    text = f"{message}; {allowed}" if message else allowed
     new = (current or context.status).model_copy(update={"stop": stop})
     if reason is Reason.SUSPENDED:
         kind, word = ConditionType.SUSPENDED, Reason.SUSPENDING
     else:
         kind, word = ConditionType.PROGRESSING, reason
-    new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, word, told if grace else message)
-    new = context.writer.summarised(new, State.STOPPING, word, told)
+    new = context.writer.with_condition(new, kind, ConditionStatus.FALSE, word, text if grace else message)
+    new = context.writer.summarised(new, State.STOPPING, word, text)
     event = EventType.NORMAL if reason in ASKED else EventType.WARNING
-    return context.write(new, EventNote(event, word, told))
+    return context.write(new, EventNote(event, word, text))
 
 
 def _how(context: Context, reason: Reason) -> tuple[Choice, int]:

@@ -18,6 +18,7 @@ from rljob.core.validation.arithmetic import next_multiple
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerators import facts_of
 from rljob.render.hardware import driver_mounts, sized
+from rljob.render.podgroup import Gang, stated_gang
 
 GROUP = "spec.workerGroups[0]"
 WORD = re.compile(r"[^a-z0-9]+")
@@ -104,15 +105,29 @@ def _image_is_for_the_class(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _part_of_a_node_is_told(spec: RLJobSpec) -> Iterator[Violation]:
+def _part_of_a_node_is_reported(spec: RLJobSpec) -> Iterator[Violation]:
     """Other pods may run on the other devices and cores of the node."""
     group, facts = spec.worker_groups[0], facts_of(spec)
     if facts.is_npu and group.nodes == 1 and group.devices_per_node < facts.devices_per_node:
         yield Violation(
             f"{GROUP}.devicesPerNode",
             f"{group.devices_per_node} of {facts.devices_per_node} devices of a node: the node may be shared, so core "
-            "binding and throughput are not comparable to those of a whole node",
+            f"binding and throughput are not comparable to those of a whole node{_plug_in_hint(spec)}",
         )
+
+
+def _plug_in_hint(spec: RLJobSpec) -> str:
+    """Return what the device plug-in may refuse after the pods are placed; empty where Volcano places them.
+
+    MC v26.1.0, component/ascend-device-plugin: with volcanoType it ignores the devices that the kubelet chose for
+    part of a node, and looks for a pod that Ascend's Volcano plug-in has marked ("not get valid pod").
+    """
+    if stated_gang(spec) is Gang.VOLCANO or facts_of(spec).schedule_policy is None:
+        return ""
+    return (
+        "; a device plug-in with volcanoType=true gives part of a node only to pods of Volcano, and others end in "
+        "UnexpectedAdmissionError: set scheduling.gang to Volcano"
+    )
 
 
 def _pods_stay_guaranteed(spec: RLJobSpec) -> Iterator[Violation]:
@@ -157,7 +172,7 @@ CHECKS: tuple[Check, ...] = (
 )
 WARNINGS: tuple[Check, ...] = (
     _image_is_for_the_class,
-    _part_of_a_node_is_told,
+    _part_of_a_node_is_reported,
     _pods_stay_guaranteed,
     _services_share_the_node,
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 from rljob.api.field_path import bracketed, member
 from rljob.api.v1alpha1 import RecipeSpec, RLJobSpec
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.nearest import nearest_field
 from rljob.core.observed import Manifest
 from rljob.core.spec.recipes import Recipes, chain_ids
@@ -44,13 +44,13 @@ def validate_document(
     document: Manifest,
     recipes: Recipes,
     *,
-    launcher: Launcher,
+    launcher: LauncherOf,
     accelerators: AcceleratorTable,
     absent: str = NOT_IN_FILES,
 ) -> Checked:
     """Check the manifest of an RLJob, and those of the recipes that it uses.
 
-    `absent` is what a recipe that is not among `recipes` is told with.
+    `absent` completes the message about a recipe that is not among `recipes`.
     """
     metadata, spec = _mapping(document.get("metadata")), _mapping(document.get("spec"))
     name, generated = _name(metadata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from pydantic import ValidationError
 
@@ -24,23 +24,26 @@ def _something_can_be_evaluated(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(EVALUATION, "requires spec.checkpoint, whose steps are evaluated; set path and everySteps")
 
 
-def evaluation_violations(
-    spec: RLJobSpec, accelerators: AcceleratorTable, judge: Callable[[RLJobSpec], Iterator[Violation]]
-) -> Iterator[Violation]:
-    """Yield what is wrong with the jobs that evaluate checkpoints, of a spec without violations of its own."""
+def job_spec(spec: RLJobSpec, accelerators: AcceleratorTable) -> RLJobSpec | Violation | None:
+    """Return the spec of the jobs that evaluate checkpoints, or why it has none; None if nothing is evaluated.
+
+    It is judged like any other; `spec` has no violations of its own.
+    """
     if spec.evaluation is None:
-        return
+        return None
     document = evaluation_document(spec, spec.evaluation, step=1)
     try:
-        made = RLJobSpec.model_validate_json(json.dumps(document), strict=True, context=accelerators)
+        return RLJobSpec.model_validate_json(json.dumps(document), strict=True, context=accelerators)
     except ValidationError as error:
         # The folder of the model is longer than checkpoint.path.
         problem = error.errors(include_url=False)[0]
         place = ".".join(map(str, problem["loc"]))
-        yield Violation(EVALUATION, f"its jobs would be refused: spec.{place}: {problem['msg']}")
-        return
-    for found in judge(made):
-        yield Violation(EVALUATION, f"its jobs would be refused: {found.field}: {found.message}")
+        return Violation(EVALUATION, f"its jobs would be refused: spec.{place}: {problem['msg']}")
+
+
+def refused(found: Violation) -> Violation:
+    """Return what is wrong with the jobs that evaluate checkpoints as a violation of the job that creates them."""
+    return Violation(EVALUATION, f"its jobs would be refused: {found.field}: {found.message}")
 
 
 CHECKS: tuple[Check, ...] = (_something_can_be_evaluated,)

@@ -21,7 +21,7 @@ AIV_SECONDS_MAX = 1091
 CONNECT_SECONDS = range(120, 7201)
 """CANN, HCCL_CONNECT_TIMEOUT."""
 BASE_PORTS = range(1024, 65521)
-"""CANN, HCCL_IF_BASE_PORT: the first of 32."""
+"""CANN, HCCL_IF_BASE_PORT: the first of 32 consecutive ports."""
 FUSED = ("VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE", "VLLM_ASCEND_ENABLE_FUSED_MC2")
 """Operators that fuse computation and communication (MC2): vllm_ascend/envs.py:71,102 of vllm-ascend 0.23.0."""
 
@@ -121,8 +121,8 @@ def _graphs_take_the_simple_queue(spec: RLJobSpec, pods: Pods) -> Iterator[Viola
 
     verl 0.9.1 passes it on to vLLM's servers: verl/plugin/platform/platform_npu.py:154-157.
     """
-    if spec.command is not None:
-        return  # Whether a command captures graphs is not known.
+    if not spec.reads("rollout"):
+        return  # Whether it captures graphs is not known.
     if "TASK_QUEUE_ENABLE" not in pods.own or spec.rollout.eager or "VLLM_ASCEND_TASK_QUEUE_ENABLE" in pods.own:
         return
     if pods.seen["TASK_QUEUE_ENABLE"] == "2":
@@ -175,7 +175,7 @@ def _rank_tables_are_guesses(_: RLJobSpec, pods: Pods) -> Iterator[Violation]:
 
 
 def _users_win(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
-    """A variable of the user takes precedence over the operator's, and the user is told."""
+    """A variable of the user takes precedence over the operator's, and a warning says so."""
     for name, (_, value) in pods.own.items():
         ours = operator_value(spec, name)
         if ours is not None and ours != value:

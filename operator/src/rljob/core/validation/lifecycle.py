@@ -52,7 +52,7 @@ def _log_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
 def _profile_has_a_place(spec: RLJobSpec) -> Iterator[Violation]:
     """Traces are written to the log volume, by ranks that exist, in steps that are trained."""
     profile, field = spec.observability.profile, "spec.observability.profile"
-    if profile is None or spec.command is not None:
+    if profile is None or not spec.reads("verl"):
         return
     if spec.observability.log_path is None:
         yield Violation(field, "requires observability.logPath, below which the traces are written; set it")

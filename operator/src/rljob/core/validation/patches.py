@@ -42,7 +42,10 @@ def _volumes(field: str, value: object) -> Iterator[Violation]:
     for index, volume in _entries(value):
         name = volume.get("name")
         if str(name) in RESERVED_VOLUMES or str(name).startswith(OUR_PREFIX):
-            yield Violation(f"{field}[{index}].name", f"{name} belongs to the operator and cannot be patched")
+            yield Violation(
+                f"{field}[{index}].name",
+                f"{name} belongs to the operator and cannot be patched; give your volume another name",
+            )
     yield from _shape(field, value)
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from rljob.api.field_path import bracketed, member
+from rljob.api.group import GROUP
 from rljob.api.pods import Container
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
@@ -18,16 +19,25 @@ from rljob.core.validation.violation import Check, Violation
 from rljob.render.code import CODE_VOLUME, FETCH_CONTAINER
 from rljob.render.hardware import sized
 from rljob.render.names import is_label_name, is_label_value
+from rljob.render.packages import CONFIG_VOLUME, FOLDER
 from rljob.render.ports import DASHBOARD_PORT, RayVariable
-from rljob.render.raycluster import CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME
+from rljob.render.raycluster import SHARED_MEMORY_VOLUME, SPOOL_VOLUME
 from rljob.render.stopping import SHELL_VARIABLE
-from rljob_runtime.contract import INJECTED_FOLDER, AttemptVariable, PodVariable, Port, head_paths
+from rljob_runtime.contract import (
+    INJECTED_FOLDER,
+    UNAUTHENTICATED_RAY_MINIMUM,
+    AttemptVariable,
+    PodVariable,
+    Port,
+    head_paths,
+)
 
 OUR_VARIABLES = frozenset(variable.value for variable in (*PodVariable, *AttemptVariable, *RayVariable))
 RESERVED_VOLUMES = frozenset({CODE_VOLUME, CONFIG_VOLUME, SHARED_MEMORY_VOLUME, SPOOL_VOLUME})
 OUR_PREFIX = "rljob-"
 RAY_VERSION_MIN = (2, 52, 0)
 """Of authOptions.mode token (ray-operator/controllers/ray/utils/validation.go of v1.6.2)."""
+UNAUTHENTICATED = "spec.runtime.unauthenticatedRay"
 RESERVED_CONTAINERS = frozenset({"ray-head", "ray-worker", "exporter", FETCH_CONTAINER, "autoscaler", "wait-gcs-ready"})
 """Of the operator and of KubeRay (ray-operator/controllers/ray/common/pod.go of v1.6.2)."""
 RESERVED_PORTS = {
@@ -116,11 +126,15 @@ def variable_problem(name: object, spec: RLJobSpec) -> str | None:
             f"{name} brings the injected runtime into Ray's processes; set here the variables that your file exports, "
             "or set runtime.injection to Never for an image that contains the runtime"
         )
+    if name == SHELL_VARIABLE and spec.runtime.packages is not None:
+        return f"{name} brings runtime.packages into Ray's processes; set here the variables that your file exports"
     return None
 
 
 def is_injected_path(place: str, spec: RLJobSpec) -> bool:
-    """Report whether a normalized path lies in the injected runtime."""
+    """Report whether a normalized path lies in the injected runtime, or in the installed packages."""
+    if spec.runtime.packages is not None and (place + "/").startswith(FOLDER + "/"):
+        return True
     return spec.runtime.injected_image is not None and (place + "/").startswith(INJECTED_FOLDER + "/")
 
 
@@ -169,6 +183,8 @@ def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
                 field = f"{path}.{name}{bracketed(key)}"
                 if not is_label_name(key):
                     yield Violation(field, "is not a label name; use one such as team or example.com/team")
+                elif name != "nodeSelector" and key.startswith(f"{GROUP}/"):
+                    yield Violation(field, "is reserved by the operator; use another name, such as example.com/team")
                 elif name != "annotations" and not is_label_value(value):
                     yield Violation(field, f"{value!r} is not a label value: at most 63 letters, digits, '-_.'")
 
@@ -253,17 +269,38 @@ def _services_have_ports(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _ray_knows_tokens(spec: RLJobSpec) -> Iterator[Violation]:
     """With a token and an older Ray, KubeRay creates no pods and reports it in an event only."""
-    version = tuple(map(int, spec.runtime.ray_version.split(".")))
-    if version < RAY_VERSION_MIN:
-        least = ".".join(map(str, RAY_VERSION_MIN))
+    stated, oldest = spec.runtime.ray_version, UNAUTHENTICATED_RAY_MINIMUM
+    version, least = _numbers(stated), ".".join(map(str, RAY_VERSION_MIN))
+    if version >= RAY_VERSION_MIN:
+        if spec.runtime.unauthenticated_ray:
+            yield Violation(UNAUTHENTICATED, f"Ray {stated} can check the cluster's token; remove unauthenticatedRay")
+    elif version < _numbers(oldest):
+        yield Violation("spec.runtime.rayVersion", f"{stated} cannot check the cluster's token; use {least} or later")
+    elif not spec.runtime.unauthenticated_ray:
         yield Violation(
             "spec.runtime.rayVersion",
-            f"{spec.runtime.ray_version} cannot check the cluster's token; use {least} or later",
+            f"{stated} cannot check the cluster's token; use {least} or later, or set runtime.unauthenticatedRay where "
+            "the limit unauthenticated-ray of the namespace allows it",
         )
+
+
+def _unauthenticated_ray_is_closed(spec: RLJobSpec) -> Iterator[Violation]:
+    """On the nodes' network, no NetworkPolicy applies, and every pod of the cluster could run code in the job."""
+    if spec.runtime.unauthenticated_ray and spec.network.mode == "Host":
+        yield Violation(
+            UNAUTHENTICATED,
+            "a Ray without token authentication needs a NetworkPolicy, and with network.mode Host none applies; use "
+            "network.mode Pod",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 CHECKS: tuple[Check, ...] = (
     _ray_knows_tokens,
+    _unauthenticated_ray_is_closed,
     _volumes_are_ours_or_theirs,
     _mounts_have_volumes,
     _mounts_hide_nothing,

@@ -1,6 +1,6 @@
 """Literal secrets: a manifest is stored in Git, shown by `kubectl get -o yaml` and copied into the job's snapshot.
 
-The checks look for telling names and for the formats of well-known tokens. A message never repeats the value.
+The checks look for revealing names and for the formats of well-known tokens. A message never repeats the value.
 """
 
 from __future__ import annotations

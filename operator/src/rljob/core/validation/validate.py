@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -20,7 +20,7 @@ from rljob.api.field_path import member
 from rljob.api.recipes import RecipeLayer
 from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
-from rljob.core.launcher import Launcher
+from rljob.core.launcher import LauncherOf
 from rljob.core.manifest_facts import asks_to_stop
 from rljob.core.nearest import nearest_field
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
@@ -37,24 +37,26 @@ from rljob.core.validation import (
     launcher_fields,
     lifecycle,
     mounts,
+    packages,
     patches,
     pods,
     secrets,
     topology,
 )
 from rljob.core.validation.sizes import kept_size_violation, size_violations
-from rljob.core.validation.unimplemented import unimplemented_fields
 from rljob.core.validation.unions import union_violations
 from rljob.core.validation.unique_keys import key_violations
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerator_table import AcceleratorTable
 
+T = TypeVar("T")
 CHECKS: tuple[Check, ...] = (
     *launcher_fields.CHECKS,
     *accelerator.CHECKS,
     *devices.CHECKS,
     *pods.CHECKS,
     *images.CHECKS,
+    *packages.CHECKS,
     *initializers.CHECKS,
     *hccl.CHECKS,
     *patches.CHECKS,
@@ -66,9 +68,11 @@ CHECKS: tuple[Check, ...] = (
     *evaluating.CHECKS,
     *topology.CHECKS,
 )
-WARNINGS: tuple[Check, ...] = (*accelerator.WARNINGS, *hccl.WARNINGS, *topology.WARNINGS)
+WARNINGS: tuple[Check, ...] = (*accelerator.WARNINGS, *hccl.WARNINGS, *packages.WARNINGS, *topology.WARNINGS)
 DEPTH_MAX = 40
 """Levels of nesting: more than any field has, and far below Python's own limit."""
+VIOLATIONS_MAX = 256
+WARNINGS_MAX = 32
 NULLS_ALLOWED = frozenset({"spec.verl.overrides", "spec.model.config"})
 INPUT_SHOWN = 200
 """Characters of an invalid value that a message shows."""
@@ -101,7 +105,7 @@ def validate(
     raw_spec: Mapping[str, Any],
     recipes: Recipes | None = None,
     *,
-    launcher: Launcher,
+    launcher: LauncherOf,
     accelerators: AcceleratorTable,
     generated: bool = False,
     created: bool = True,
@@ -109,15 +113,52 @@ def validate(
 ) -> Checked:
     """Merge, type and check a spec. `generated`: the name is metadata.generateName, to which characters are added.
 
-    `created`: the job is created with this spec, which nobody edited since. `absent` is what a recipe that is not among
-    `recipes` is told with.
+    `created`: the job is created with this spec, which nobody edited since. `absent` completes the message about a
+    recipe that is not among `recipes`.
     """
+    return at_once(
+        validating(
+            name,
+            raw_spec,
+            recipes,
+            launcher=launcher,
+            accelerators=accelerators,
+            generated=generated,
+            created=created,
+            absent=absent,
+        )
+    )
+
+
+def at_once(parts: Generator[None, None, T]) -> T:
+    """Return the result of a computation in parts."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
+def validating(
+    name: str,
+    raw_spec: Mapping[str, Any],
+    recipes: Recipes | None = None,
+    *,
+    launcher: LauncherOf,
+    accelerators: AcceleratorTable,
+    generated: bool = False,
+    created: bool = True,
+    absent: str = NOT_IN_CLUSTER,
+) -> Generator[None, None, Checked]:
+    """Do what `validate` does in parts: after each, the operator's event loop may do other work."""
     if refused := (*kept_size_violation(raw_spec), *_depth_violations(raw_spec)):
         return Checked(None, refused)
     chain = resolve(raw_spec, recipes or {}, absent)
     found = (*chain.violations, *_name_violations(name, generated=generated))
     found += tuple(_stop_violations(raw_spec)) if created else ()
-    return _checked(raw_spec, chain.layers, found, launcher=launcher, accelerators=accelerators)
+    yield
+    return (yield from _checking(raw_spec, chain.layers, found, launcher=launcher, accelerators=accelerators))
 
 
 def _stop_violations(raw_spec: Mapping[str, Any]) -> Iterator[Violation]:
@@ -134,58 +175,97 @@ def check(
     raw_spec: Mapping[str, Any],
     recipes: tuple[RecipeLayer, ...],
     *,
-    launcher: Launcher,
+    launcher: LauncherOf,
     accelerators: AcceleratorTable,
 ) -> Checked:
     """Check a spec over recipes that are already read, such as those of a snapshot."""
+    return at_once(checking(name, raw_spec, recipes, launcher=launcher, accelerators=accelerators))
+
+
+def checking(
+    name: str,
+    raw_spec: Mapping[str, Any],
+    recipes: tuple[RecipeLayer, ...],
+    *,
+    launcher: LauncherOf,
+    accelerators: AcceleratorTable,
+) -> Generator[None, None, Checked]:
+    """Do what `check` does in parts."""
     if refused := tuple(kept_size_violation(raw_spec)):
         return Checked(None, refused)
     found = tuple(_name_violations(name))
-    return _checked(raw_spec, recipes, found, launcher=launcher, accelerators=accelerators)
+    return (yield from _checking(raw_spec, recipes, found, launcher=launcher, accelerators=accelerators))
 
 
-def _checked(
+def _checking(
     raw_spec: Mapping[str, Any],
     recipes: tuple[RecipeLayer, ...],
     found: tuple[Violation, ...],
     *,
-    launcher: Launcher,
+    launcher: LauncherOf,
     accelerators: AcceleratorTable,
-) -> Checked:
+) -> Generator[None, None, Checked]:
     found += tuple(unset_violations("spec.unset", raw_spec.get("unset")))
     unset = raw_spec.get("unset")
     paths = [path for path in unset if isinstance(path, str)] if isinstance(unset, list) else []
     own, unread = read_texts(raw_spec, "spec")
     found += tuple(Violation(problem.field, problem.message) for problem in unread)
+    yield
     merged = merge([*map(merge_layer, recipes), layer(JOB_SOURCE, own, paths)])
     document = values(merged)
     found += (*_depth_violations(document), *_null_violations(document, "spec"), *size_violations(document))
     # What a Command job must not have is reported once, and not judged as well.
     found += tuple(launcher_fields.violations(merged.tree))
     document = launcher_fields.readable(document)
+    yield
     try:
         # Strict like the API server: a string of digits is not an integer.
         spec = RLJobSpec.model_validate_json(json.dumps(document), strict=True, context=accelerators)
     except ValidationError as error:
         # Fields that a missing recipe would have set are not reported as well.
         problems = () if found and not recipes and raw_spec.get("recipeRef") else tuple(_type_violations(error))
-        return Checked(None, found + problems, recipes, merged)
+        return _refused(found + problems, recipes, merged)
     if unknown := tuple(accelerator.class_violations(spec)):
-        return Checked(None, found + unknown, recipes, merged)
+        return _refused(found + unknown, recipes, merged)
+    found += yield from _judging(spec, (*CHECKS, *launcher(spec).checks))
+    found += (*union_violations(spec, "spec"), *key_violations(spec, "spec"))
+    made = None if found else evaluating.job_spec(spec, accelerators)
+    if isinstance(made, Violation):
+        found = (made,)
+    elif made is not None:
+        found = tuple(map(evaluating.refused, (yield from _judging(made, (*CHECKS, *launcher(made).checks)))))
+    warnings = yield from _warning(spec, launcher)
+    return Checked(None if found else spec, _few(found, VIOLATIONS_MAX, "violations"), recipes, merged, warnings)
 
-    def judged(each: RLJobSpec) -> Iterator[Violation]:
-        yield from (violation for judge in (*CHECKS, *launcher.checks(each)) for violation in judge(each))
 
-    found += (*judged(spec), *union_violations(spec, "spec"), *key_violations(spec, "spec"))
-    if not found:
-        found += tuple(evaluating.evaluation_violations(spec, accelerators, judged))
-    return Checked(None if found else spec, found, recipes, merged, warnings_of(spec, launcher))
+def _refused(found: tuple[Violation, ...], recipes: tuple[RecipeLayer, ...], merged: Layer) -> Checked:
+    return Checked(None, _few(found, VIOLATIONS_MAX, "violations"), recipes, merged)
 
 
-def warnings_of(spec: RLJobSpec, launcher: Launcher) -> tuple[Violation, ...]:
-    """Return fields without effect and doubtful settings of a spec whose class is known."""
-    found = (warning for check in (*WARNINGS, *launcher.warnings(spec)) for warning in check(spec))
-    return (*unimplemented_fields(spec), *found)
+def _judging(spec: RLJobSpec, checks: Iterable[Check]) -> Generator[None, None, tuple[Violation, ...]]:
+    found: list[Violation] = []
+    for judge in checks:
+        yield
+        for violation in judge(spec):
+            found.append(violation)
+            yield
+    return tuple(found)
+
+
+def warnings_of(spec: RLJobSpec, launcher: LauncherOf) -> tuple[Violation, ...]:
+    """Return the doubtful settings, and those without effect, of a spec whose class is known."""
+    return at_once(_warning(spec, launcher))
+
+
+def _warning(spec: RLJobSpec, launcher: LauncherOf) -> Generator[None, None, tuple[Violation, ...]]:
+    found = yield from _judging(spec, (*WARNINGS, *launcher(spec).warnings))
+    return _few(found, WARNINGS_MAX, "warnings")
+
+
+def _few(found: tuple[Violation, ...], most: int, what: str) -> tuple[Violation, ...]:
+    """Return the first ones and how many are left out: each is kept as long as its job, and nobody reads them all."""
+    left = len(found) - most
+    return found if left <= 0 else (*found[:most], Violation("spec", f"and {left} more {what}"))
 
 
 def _depth_violations(document: object) -> Iterator[Violation]:

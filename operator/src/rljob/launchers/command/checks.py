@@ -105,7 +105,7 @@ def _checkpoints_are_described(spec: RLJobSpec) -> Iterator[Violation]:
 def _path_problem(path: str) -> str | None:
     if path.startswith("/") or ".." in path.split("/"):
         return "must be relative to the folder of checkpoints and stay in it; remove the leading / or .."
-    return None if STEP in path else "does not contain {step}, so steps cannot be told apart; add it"
+    return None if STEP in path else "does not contain {step}, so steps cannot be distinguished; add it"
 
 
 def _placeholders_have_values(spec: RLJobSpec) -> Iterator[Violation]:
@@ -123,7 +123,7 @@ def _placeholders_have_values(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _command_saves_where_we_look(spec: RLJobSpec) -> Iterator[Violation]:
-    """With a folder per attempt, only the placeholder tells the command where to save."""
+    """With a folder per attempt, the command learns where to save only from the placeholder."""
     command, folder = spec.command, spec.checkpoint
     if command is None or command.checkpoint is None or folder is None:
         return
@@ -217,7 +217,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _complete_steps_are_told_apart(spec: RLJobSpec) -> Iterator[Violation]:
+def _complete_steps_are_distinguishable(spec: RLJobSpec) -> Iterator[Violation]:
     """A folder exists before its files do."""
     saved = spec.command.checkpoint if spec.command is not None else None
     if saved is None or saved.pattern is None or saved.complete is not None:
@@ -231,7 +231,7 @@ def _complete_steps_are_told_apart(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 WARNINGS: tuple[Check, ...] = (
-    _complete_steps_are_told_apart,
+    _complete_steps_are_distinguishable,
     _misspelt_placeholders,
     _folder_is_named,
     _deadline_bounds_silence_only,

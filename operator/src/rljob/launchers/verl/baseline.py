@@ -101,7 +101,7 @@ def _graph_mode(spec: RLJobSpec, stated: Stated) -> str | None:
 
 
 def _gears(spec: RLJobSpec, stated: Stated) -> OverrideValue:
-    """Return the batch sizes to capture, in tokens: of so many sequences, each with its drafts.
+    """Return the batch sizes to capture, in tokens: of this many sequences, each with its drafts.
 
     Piecewise graphs take a stream per layer and size, so their sizes stay the engine's own (checks/graphs.py).
     """
@@ -162,9 +162,11 @@ MINDSPEED = "MindSpeed core_r0.16.0"
 LEFT_OUT = (
     LeftOut(
         f"{OPTION}.enable_balance_scheduling",
+        "moves no request: while one data-parallel rank is full, no other begins one, so free slots stay empty. It "
         "gathers the number of running requests over Gloo in every decode step, which is what dp_allreduce_on_npu "
-        "avoids, and its loop lacks the ordered shutdown of vLLM 0.23.0",
-        "vllm-ascend 0.23.0, patch/platform/patch_balance_schedule.py:88-91 and 644-685",
+        "avoids, and its loop lacks the ordered shutdown of vLLM 0.23.0. optimizations.loadBalancer LateBinding "
+        "fills the slots of all ranks",
+        "vllm-ascend 0.23.0, patch/platform/patch_balance_schedule.py:88-91, 323-326 and 644-685",
     ),
     LeftOut(
         f"{OPTION}.enable_sleep_mode_extra_cleanup",
@@ -183,8 +185,8 @@ LEFT_OUT = (
     ),
     LeftOut(
         f"{ROLLOUT}.max_num_batched_tokens",
-        "verl's 8,192 stays: `rljob plan memory` counts what a pass of so many tokens takes and names the field where "
-        "that does not fit",
+        "verl's 8,192 stays: `rljob plan memory` counts the memory of a pass of this many tokens and names the field "
+        "where that does not fit",
         "verl 0.9.1, trainer/config/rollout/rollout.yaml:78",
     ),
     LeftOut(
@@ -194,26 +196,29 @@ LEFT_OUT = (
     ),
     LeftOut(
         f"{TRANSFORMER}.swap_optimizer",
-        "moves the optimizer through host memory in every update; the memory check names it where the optimizer does "
-        "not fit",
+        "moves the optimizer through host memory in every update, and starts only beside use_distributed_optimizer; "
+        "trainer.offload.optimizer keeps it there between updates",
         f"{MINDSPEED}, features_manager/optimizer/swap_optimizer_feature.py",
     ),
     LeftOut(
         f"{TRANSFORMER}.moe_zero_memory",
-        "needs moe_alltoall_overlap_comm, which renames the experts' weights that verl sends to the rollout; the "
-        "recipes patch that",
-        f"{MINDSPEED}, features_manager/moe/moe_zero_memory.py:34",
+        "needs moe_alltoall_overlap_comm, which ends the start: the experts do not take the arguments that they get, "
+        "and verl does not know their weights. The sources' images patch both",
+        f"{MINDSPEED}, features_manager/moe/moe_zero_memory.py:34, core/transformer/moe/moe_feature/overlap/"
+        "moe_layer.py:210; mbridge 0.15.1, models/qwen2moe.py:104",
     ),
     LeftOut(
         f"{TRANSFORMER}.use_fused_swiglu",
-        "MindSpeed's fused SwiGLU is always on, and no code that verl calls reads this key",
-        f"{MINDSPEED}, features_manager/fusions/fused_bias_swiglu.py",
+        "no code that verl calls reads it. MindSpeed always replaces Megatron's fused SwiGLU, which Megatron calls "
+        "only with bias_activation_fusion: mbridge sets that for mixtures of experts, and not for dense Qwen",
+        f"{MINDSPEED}, features_manager/fusions/fused_bias_swiglu.py:8-11; megatron-core 0.16.1, "
+        "transformer/mlp.py:171; mbridge 0.15.1, models/qwen2moe.py:78",
     ),
     LeftOut(
         f"{TRANSFORMER}.use_fused_rotary_pos_emb",
-        "MindSpeed compiles the operator at first use, in all ranks at once, unless the image has it; set it with such "
-        "an image",
-        f"{MINDSPEED}, core/fusions/fused_rope.py:68",
+        "ends the start without position_embedding_type rope beside it. MindSpeed compiles the operator at first use, "
+        "in all ranks at once, unless the image has it",
+        f"{MINDSPEED}, features_manager/fusions/fused_rope.py:26, core/fusions/fused_rope.py:68",
     ),
     LeftOut(
         f"{TRANSFORMER}.ckpt_acceleration",

@@ -1,4 +1,4 @@
-"""Speculative decoding: what vLLM is told, and what the runtime adds to it."""
+"""Speculative decoding: the configuration of vLLM, and what the runtime adds to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ METHODS = {"NGram": "ngram", "Suffix": "suffix"}
 
 
 def drafts(spec: RLJobSpec) -> Drafts | None:
-    """Return what the runtime is told; None if the rollout drafts no tokens."""
+    """Return the settings of the runtime; None if the rollout drafts no tokens."""
     speculative = spec.rollout.speculative
     if speculative.method == "None":
         return None

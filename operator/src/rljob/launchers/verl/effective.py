@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -120,12 +121,12 @@ class Effective:
 
 
 def effective(spec: RLJobSpec) -> Effective:
-    """Return the effective configuration of a spec. The last one is kept, because every check of a spec asks for it."""
-    kept = _kept[0] if _kept else None
-    if kept is not None and kept[0]() is spec:
-        return kept[1]
+    """Return the effective configuration of a spec. The last few are kept, because every check asks for it."""
+    for of, kept in _kept:
+        if of() is spec:
+            return kept
     made = _with_baseline(spec, Effective({setting.key: setting for setting in _settings(spec)}, uses_megatron(spec)))
-    _kept[:] = [(weakref.ref(spec), made)]
+    _kept.append((weakref.ref(spec), made))
     return made
 
 
@@ -144,8 +145,9 @@ def baseline_of(spec: RLJobSpec) -> tuple[tuple[BaselineRow, OverrideValue], ...
     return effective(spec).baseline
 
 
-_kept: list[tuple[weakref.ref[RLJobSpec], Effective]] = []
-"""The last spec, which is immutable, and what was computed from it."""
+_kept: deque[tuple[weakref.ref[RLJobSpec], Effective]] = deque(maxlen=3)
+"""Specs, which are immutable, and what was computed from them: one round reads the spec that a job runs with, the one
+that its next cluster generation takes, and that of its evaluations."""
 
 
 def _settings(spec: RLJobSpec) -> Iterator[Setting]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.job_config import common_config
 from rljob.launchers.verl import drafts, optimizations
+from rljob.launchers.verl.algorithms import has_critic
+from rljob.launchers.verl.asynchronous import trainer_mode
 from rljob.launchers.verl.effective import baseline_of
 from rljob.launchers.verl.table import TABLE
 from rljob.render.names import JobIdentity
@@ -36,6 +37,7 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
         overrides=overrides(spec),
         required_paths=_required_paths(spec),
         optimizations=optimizations.optimizations(spec),
+        mode=trainer_mode(spec),
         drafts=drafts.drafts(spec),
     )
 
@@ -44,7 +46,7 @@ def _required_paths(spec: RLJobSpec) -> tuple[RequiredPath, ...]:
     paths = [RequiredPath("model.path", spec.model.path)]
     if spec.reward.path is not None:
         paths.append(RequiredPath("reward.path", spec.reward.path))
-    if spec.algorithm.name is AlgorithmName.PPO and spec.critic and spec.critic.path:
+    if has_critic(spec) and spec.critic and spec.critic.path:
         paths.append(RequiredPath("critic.path", spec.critic.path))
     paths += [RequiredPath(f"data.train[{index}]", path) for index, path in enumerate(spec.data.train)]
     paths += [RequiredPath(f"data.validation[{index}]", path) for index, path in enumerate(spec.data.validation)]

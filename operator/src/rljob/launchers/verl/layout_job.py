@@ -1,4 +1,4 @@
-"""Convert a spec to the facts from which `rljob_runtime.planning.layouts` plans: model, die, sizes and batch."""
+"""Convert a spec to the facts from which `rljob.planner.layouts` plans: model, die, sizes and batch."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check
 from rljob.launchers.node_needs import CORE_BINDING
 from rljob.launchers.verl.memory import memory_parts
-from rljob.launchers.verl.optimizations import optimizations, prompt_order, skip_old_log_prob
+from rljob.launchers.verl.optimizations import load_balancer, optimizations, prompt_order, skip_old_log_prob
 from rljob.launchers.verl.optimizations.switch import is_enabled
 from rljob.launchers.verl.rollout_setup import rollout_setup
 from rljob.launchers.verl.sizes import mini_batch
-from rljob_runtime.planning.layouts import Job, Layout
-from rljob_runtime.planning.rollout.estimate import ReplicaSize
+from rljob.planner.layouts import Job, Layout
+from rljob.planner.rollout.estimate import ReplicaSize
+from rljob.planner.stages import TrainerSize
+from rljob.planner.switches import BALANCE, BINDING, DRAFTS, FREEZE, LATE, ORDER, SKIP
 from rljob_runtime.planning.shapes import Shape
-from rljob_runtime.planning.stages import TrainerSize
-from rljob_runtime.planning.switches import BALANCE, BINDING, DRAFTS, FREEZE, LATE, ORDER, SKIP
 
 
 def layout_job(spec: RLJobSpec, shape: Shape) -> Job | None:
@@ -44,6 +44,7 @@ def layout_job(spec: RLJobSpec, shape: Shape) -> Job | None:
 
 TRIALS: dict[str, tuple[dict[str, object], Check]] = {
     SKIP: ({"skip_old_log_prob": Switch.ENABLED}, skip_old_log_prob.check),
+    LATE: ({"load_balancer": load_balancer.LATE_BINDING}, load_balancer.check),
     ORDER: ({"prompt_order": prompt_order.LENGTH_AWARE}, prompt_order.check),
 }
 """Field of a switch -> what enables it, and the check that then refuses it."""
@@ -60,13 +61,13 @@ def _obstacles(spec: RLJobSpec) -> dict[str, str]:
 
 
 def _enabled(spec: RLJobSpec) -> frozenset[str]:
-    told = optimizations(spec)
+    chosen = optimizations(spec)
     switches = {
-        SKIP: told.skip_old_log_prob,
-        BALANCE: told.batch_balance,
-        LATE: told.late_binding,
-        FREEZE: told.gc_freeze,
-        ORDER: told.length_aware_order,
+        SKIP: chosen.skip_old_log_prob,
+        BALANCE: chosen.batch_balance,
+        LATE: chosen.late_binding,
+        FREEZE: chosen.gc_freeze,
+        ORDER: chosen.length_aware_order,
         BINDING: is_enabled(CORE_BINDING.decide(spec)),
         DRAFTS: spec.rollout.speculative.method != "None",
     }

@@ -112,7 +112,7 @@ ROWS = (
         PPO_YAML,
         lambda s: s.checkpoint.every_steps if s.checkpoint else -1,
     ),
-    # The trainer plug-in enforces the limit instead of verl (rljob_runtime/verl_plugin/fenced_save.py).
+    # The trainer plug-in enforces the limit instead of verl (rljob_runtime/verl_plugin/trainer/fenced_save.py).
     OverrideRow("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),
     OverrideRow("trainer.max_critic_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep, PPO),
     _schedule_row(ACTOR, MEGATRON),

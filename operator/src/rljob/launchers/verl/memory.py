@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rollout import BATCHED_TOKENS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
@@ -18,7 +18,7 @@ from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_ba
 from rljob.launchers.verl.variables import worker_value
 from rljob.render.accelerators import facts_of
 from rljob.render.hbm import die_memory
-from rljob_runtime.planning.memory import Die, Engine, Plan, Recompute, Rollout, Trainer, plan
+from rljob_runtime.planning.memory import Die, Engine, MemoryPlan, Recompute, Rollout, Trainer, plan
 from rljob_runtime.planning.shapes import Shape
 from rljob_runtime.planning.weights import Cut
 
@@ -38,7 +38,7 @@ KEPT_EXPERTS = {"level0": 0.3, "level1": 0.1}
 Keys = Mapping[str, object]
 
 
-def memory_plan(spec: RLJobSpec, shape: Shape) -> Plan | None:
+def memory_plan(spec: RLJobSpec, shape: Shape) -> MemoryPlan | None:
     """Return what a job takes of its dies' memory; None where the class has no memory of its own."""
     parts = memory_parts(spec, shape)
     return plan(shape, *parts) if parts else None
@@ -96,7 +96,7 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
         # like the actor unless set (trainer/config/ref/megatron_ref.yaml:39).
         offload_reference=not megatron or (weights if reference is None else reference is True),
         reference=float(spec.algorithm.kl_coefficient) > 0 or keys.get("algorithm.use_kl_in_reward") is True,
-        critic=spec.algorithm.name is AlgorithmName.PPO,
+        critic=has_critic(spec),
     )
 
 
@@ -125,9 +125,6 @@ def _stages(layers: int, stages: int, keys: Keys) -> tuple[int, ...]:
     layout = keys.get(f"{TRANSFORMER}.pipeline_model_parallel_layout")
     if isinstance(layout, str):
         return _laid_out(layout, stages)
-    listed = keys.get(f"{TRANSFORMER}.pipeline_num_transformer_layers")
-    if isinstance(listed, list) and len(listed) == stages:
-        return tuple(_count(entry[0] if isinstance(entry, list) and entry else entry, 1) for entry in listed)
     first = keys.get(f"{TRANSFORMER}.num_layers_in_first_pipeline_stage")
     last = keys.get(f"{TRANSFORMER}.num_layers_in_last_pipeline_stage")
     ends = [_count(end, 0) for end in (first, last)]

@@ -86,7 +86,7 @@ ROWS = (
         ATLAS,
         own=False,
     ),
-    # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only. The runtime (core_binding.py) binds these
+    # vllm_ascend/ascend_config.py, v0.23.0: on by default, arm64 only. The runtime (node/core_binding.py) binds these
     # workers like those of the trainer on the same devices; binding twice would split the CPU pools twice.
     OverrideRow(
         f"{VLLM}.additional_config.enable_cpu_binding",

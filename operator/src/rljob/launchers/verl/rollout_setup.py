@@ -1,13 +1,14 @@
-"""Convert the effective configuration of verl to the rollout that `rljob_runtime.planning.rollout` simulates."""
+"""Convert the effective configuration of verl to the rollout that `rljob.planner.rollout` simulates."""
 
 from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.effective import CAPTURE_SIZES, effective
 from rljob.launchers.verl.memory import SEQUENCES, memory_plan
+from rljob.launchers.verl.rows import ASYNC
+from rljob.planner.rollout.estimate import ReplicaSize, engine
+from rljob.planner.rollout.setup import Setup, default_gears, usable_gears
 from rljob.render.accelerators import facts_of
-from rljob_runtime.planning.rollout.estimate import ReplicaSize, engine
-from rljob_runtime.planning.rollout.setup import Setup, default_gears, usable_gears
 from rljob_runtime.planning.shapes import Shape
 
 EAGER_MAX = 4096
@@ -31,6 +32,7 @@ def rollout_setup(spec: RLJobSpec, shape: Shape) -> Setup:
         response_tokens=spec.data.max_response_tokens,
         devices=spec.devices,
         dies_per_card=facts_of(spec).dies_per_card,
+        runs_ahead=ASYNC.holds(spec),
     )
 
 

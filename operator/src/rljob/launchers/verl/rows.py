@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rljob.api.training import AlgorithmName, TrainerBackend
+from rljob.api.training import COLOCATE_ASYNC, TrainerBackend
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl.algorithms import WITH_CRITIC, WITH_FILTER, algorithm_of, has_critic
 from rljob.launchers.verl.sizes import uses_megatron
 from rljob.render.accelerators import facts_of
 from rljob_runtime.contract import OverrideValue
@@ -32,10 +33,11 @@ ALWAYS = RowCondition("", lambda _: True)
 FSDP2 = RowCondition("FSDP2", lambda s: s.trainer.backend is TrainerBackend.FSDP2)
 MEGATRON = RowCondition("Megatron, MindSpeed", uses_megatron)
 DYNAMIC = RowCondition("maxTokensPerDevice is set", lambda s: s.trainer.max_tokens_per_device is not None)
-DAPO = RowCondition("DAPO", lambda s: s.algorithm.name is AlgorithmName.DAPO)
-PPO = RowCondition("PPO", lambda s: s.algorithm.name is AlgorithmName.PPO)
+DAPO = RowCondition(WITH_FILTER, lambda s: algorithm_of(s).filters)
+PPO = RowCondition(WITH_CRITIC, has_critic)
 ATLAS = RowCondition("Atlas classes", lambda s: facts_of(s).is_npu)
 EVALUATE = RowCondition("trainer.mode Evaluate", lambda s: s.trainer.mode == "Evaluate")
+ASYNC = RowCondition(f"trainer.mode {COLOCATE_ASYNC}", lambda s: s.trainer.mode == COLOCATE_ASYNC)
 
 
 def both(first: RowCondition, second: RowCondition) -> RowCondition:
@@ -58,6 +60,8 @@ class OverrideRow:
     when: RowCondition = ALWAYS
     own: bool = True
     """False for a default that follows the field; `verl.overrides` may set the key as well."""
+    free_elsewhere: bool = False
+    """Whether `verl.overrides` may set a key of its own where the condition does not hold."""
 
 
 def number(text: str | None) -> float | None:

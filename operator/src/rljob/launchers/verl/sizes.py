@@ -8,7 +8,7 @@ from rljob.render.accelerators import facts_of
 from rljob_runtime.planning import flattening, verl
 
 CPU_SEQUENCES = 128
-"""The launcher's default of max_num_seqs on CPUs (rljob_runtime.verl_plugin.cpu_defaults)."""
+"""The launcher's default of max_num_seqs on CPUs (rljob_runtime.verl_plugin.platform.cpu_defaults)."""
 SEQUENCES = "max_num_seqs"
 
 

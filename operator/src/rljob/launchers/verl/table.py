@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from rljob.launchers.verl import critic, lifecycle, rollout, training
+from collections.abc import Mapping
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl import asynchronous, critic, lifecycle, rollout, training
 from rljob.launchers.verl.rows import OverrideRow
 
-TABLE: tuple[OverrideRow, ...] = (*training.ROWS, *critic.ROWS, *rollout.ROWS, *lifecycle.ROWS)
+TABLE: tuple[OverrideRow, ...] = (
+    *training.ROWS,
+    *asynchronous.ROWS,
+    *critic.ROWS,
+    *rollout.ROWS,
+    *lifecycle.ROWS,
+)
 TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}
-"""Keys that `verl.overrides` may not set, because a field does."""
+"""Keys that a field sets, in one kind of job or in all."""
+
+
+def typed_keys(spec: RLJobSpec) -> Mapping[str, str]:
+    """Return the keys that `verl.overrides` of a job may not set, because a field does."""
+    free = {row.key.lstrip("+") for row in TABLE if row.free_elsewhere and not row.when.holds(spec)}
+    return {key: field for key, field in TYPED_KEYS.items() if key not in free}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rljob.api.training import AlgorithmName, GroupFilter, Overlong
+from rljob.api.training import GroupFilter, Overlong
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl.algorithms import algorithm_of
 from rljob.launchers.verl.rows import (
     ACTOR,
     DAPO,
@@ -30,15 +31,6 @@ OPTIMIZER = "workers/config/optimizer.py"
 REWARD_YAML = "trainer/config/reward/reward.yaml"
 DATA_YAML = "trainer/config/data/legacy_data.yaml"
 
-ESTIMATORS = {
-    AlgorithmName.GRPO: "grpo",
-    AlgorithmName.DAPO: "grpo",
-    AlgorithmName.PPO: "gae",
-    AlgorithmName.REINFORCE_PLUS_PLUS: "reinforce_plus_plus",
-    AlgorithmName.RLOO: "rloo",
-    AlgorithmName.REMAX: "remax",
-}
-"""verl/trainer/ppo/core_algos.py, AdvantageEstimator; DAPO is GRPO with a filter, another clip and another loss."""
 DAPO_CLIP_HIGH = 0.28
 """https://arxiv.org/abs/2503.14476, section 4.1."""
 
@@ -83,7 +75,7 @@ MODEL_ROWS = (
         lambda s: s.data.overlong is Overlong.FILTER,
     ),
     # verl 0.9.1 reads the key and cuts on the left whatever it says (experimental/agent_loop/agent_loop.py:437-446).
-    # The runtime's trainer enforces "error" (rljob_runtime.verl_plugin.overlong).
+    # The runtime's trainer enforces "error" (rljob_runtime.verl_plugin.trainer.overlong).
     OverrideRow(
         "data.truncation",
         "data.overlong",
@@ -96,7 +88,7 @@ MODEL_ROWS = (
 )
 
 ALGORITHM_ROWS = (
-    OverrideRow("algorithm.adv_estimator", "algorithm.name", PPO_YAML, lambda s: ESTIMATORS[s.algorithm.name]),
+    OverrideRow("algorithm.adv_estimator", "algorithm.name", PPO_YAML, lambda s: algorithm_of(s).estimator),
     OverrideRow(
         f"{ACTOR}.use_kl_loss", "algorithm.klCoefficient", ACTOR_YAML, lambda s: float(s.algorithm.kl_coefficient) > 0
     ),
@@ -170,7 +162,7 @@ TRAINER_ROWS = (
     OverrideRow("model_engine", "trainer.backend", PPO_YAML, lambda _: "megatron", MEGATRON),
     OverrideRow(f"{ACTOR}.strategy", "trainer.backend", "workers/config/actor.py", _strategy),
     OverrideRow(f"{REF}.strategy", "trainer.backend", "workers/config/actor.py", _strategy),
-    # Megatron packs; its unpacked path does not run on Ascend (verl issue 5704).
+    # Padded batches are slower on Ascend, and needed only for gated delta layers (checks/limits.py).
     OverrideRow(
         f"{MODEL}.use_remove_padding",
         "trainer.backend",

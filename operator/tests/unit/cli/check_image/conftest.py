@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,63 +11,56 @@ from typing import Any
 
 import pytest
 
-PROGRAM = """#!{python} -IS
-import json, os, pathlib, signal, sys
-folder = pathlib.Path(__file__).parent
-words = " ".join(sys.argv[1:])
-with (folder / "calls").open("a") as calls:
-    calls.write(words + chr(10))
-play = json.loads((folder / "play.json").read_text())
-if words.startswith("create"):
-    (folder / "created").write_text(sys.stdin.read())
-for start, error in play["errors"].items():
-    if words.startswith(start):
-        sys.exit(error)
-if words.startswith("get pods"):
-    count = folder / "count"
-    seen = int(count.read_text()) if count.exists() else 0
-    count.write_text(str(seen + 1))
-    state = play["states"][min(seen, len(play["states"]) - 1)]
-    if state == "interrupt":
-        os.kill(os.getppid(), signal.SIGINT)
-        sys.exit("interrupted")
-    if isinstance(state, str):
-        sys.exit(state)
-    print(json.dumps({{"metadata": {{"name": "check-image-1"}}, "spec": {{"nodeName": "n1"}}, "status": state}}))
-elif words.startswith("get deployments"):
-    image = {{"args": ["--runtime-image=x.example/operator:9"]}}
-    print(json.dumps({{"items": [{{"spec": {{"template": {{"spec": {{"containers": [image]}}}}}}}}]}}))
-elif words.startswith("logs"):
-    print(play["log"])
-"""
+from rljob.cli.bounded_process import Done
+
+OPERATOR = {"args": ["--runtime-image=x.example/operator:9"]}
+DEPLOYMENTS = {"items": [{"spec": {"template": {"spec": {"containers": [OPERATOR]}}}}]}
 
 
 @dataclass
 class Cluster:
     """The played cluster."""
 
-    folder: Path
     states: Sequence[Any] = ()
+    """Statuses of the pod; a text is an error, and `interrupt` is Ctrl-C."""
     log: str = ""
     errors: dict[str, str] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    created: dict[str, Any] = field(default_factory=dict)
+    looks: int = 0
 
-    def write(self) -> None:
-        play = {"states": self.states, "log": self.log, "errors": self.errors}
-        (self.folder / "play.json").write_text(json.dumps(play))
+    def run(self, words: Sequence[str], text: str | None, _seconds: float) -> Done:
+        """Answer a command as kubectl does."""
+        command = " ".join(words[1:])
+        self.calls.append(command)
+        if command.startswith("create"):
+            self.created = json.loads(text or "")
+        for start, error in self.errors.items():
+            if command.startswith(start):
+                return Done(1, "", error)
+        if command.startswith("get pods"):
+            return self._look()
+        if command.startswith("get deployments"):
+            return Done(0, json.dumps(DEPLOYMENTS), "")
+        return Done(0, self.log if command.startswith("logs") else "", "")
 
-    @property
-    def calls(self) -> list[str]:
-        return (self.folder / "calls").read_text().splitlines()
-
-    @property
-    def created(self) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads((self.folder / "created").read_text())
-        return made
+    def _look(self) -> Done:
+        state = self.states[min(self.looks, len(self.states) - 1)]
+        self.looks += 1
+        if state == "interrupt":
+            signal.raise_signal(signal.SIGINT)
+        if isinstance(state, str):
+            return Done(1, "", state)
+        return Done(
+            0, json.dumps({"metadata": {"name": "check-image-1"}, "spec": {"nodeName": "n1"}, "status": state}), ""
+        )
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    (tmp_path / "kubectl").write_text(PROGRAM.format(python=sys.executable))
-    (tmp_path / "kubectl").chmod(0o755)
+    # It must be on the PATH, and is not called.
+    (tmp_path / "kubectl").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    return Cluster(tmp_path)
+    made = Cluster()
+    monkeypatch.setattr("rljob.cli.bounded_process.run", made.run)
+    return made

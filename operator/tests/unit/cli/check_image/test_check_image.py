@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.cli.check_image.conftest import Cluster
 
-from rljob.cli.check_image import command, follow, result
+from rljob.cli.check_image import check_image, follow, result
 from rljob.cli.main import main
 
 IMAGE = "x.example/verl:1"
@@ -63,12 +63,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a poll take no time, and a wait as long as it says."""
     passed = [0.0]
     played = follow.Clock(lambda: passed[0], lambda seconds: passed.append(passed.pop() + seconds))
-    monkeypatch.setattr(command, "Clock", lambda: played)
+    monkeypatch.setattr(check_image, "Clock", lambda: played)
     monkeypatch.setattr(follow, "POLL_SECONDS", 15.0)
 
 
-def check(cluster: Cluster, *words: str) -> int:
-    cluster.write()
+def check(cluster: Cluster, *words: str) -> int:  # noqa: ARG001 - the command asks its kubectl
     return main(["check-image", IMAGE, *words])
 
 
@@ -82,10 +81,35 @@ def test_the_result_is_a_table_and_the_exit_code_that_of_the_launcher(
     assert "x.example/verl:1 on node n1, with the runtime of x.example/operator:9" in told.out
     assert "1 seams are as expected" in told.out
     assert "launcher Verl: degraded\n  - cann: its release cannot be read" in told.out
-    assert "importing torch_npu, which needs a device" in told.out
+    assert "importing torch_npu and what else a run imports: --deep does" in told.out
     assert "waits for check" in told.err
     assert cluster.calls[-1].startswith("delete pod check-image-")
     assert check(cluster, "--launcher", "Command") == 0
+
+
+def test_a_deep_check_shows_what_is_imported_and_what_to_install(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {
+        "verdict": "refused",
+        "headline": "refused",
+        "reasons": ["ray: absent"],
+        "install": ["ray[default]>=2.52.0"],
+    }
+    running = {"phase": "Running", "containerStatuses": [container("check", running={})]}
+    cluster.states = [running, running, ended(64)]
+    found = {**FOUND, "launchers": {**PLAIN["launchers"], "Verl": refused}}
+    hidden = "rljob: \x1b[2J (1 of 2)\nrljob: importing vllm.v1 (9 of 99)\nFutureWarning: a warning\n"
+    cluster.log = hidden + json.dumps(found, indent=2)
+    assert check(cluster, "--deep", "-n", "team") == 64
+    told = capsys.readouterr()
+    assert told.err.count("rljob: importing vllm.v1 (9 of 99)\n") == 1
+    assert "\x1b" not in told.err
+    assert "  - ray: absent\n  pip install 'ray[default]>=2.52.0'\n" in told.out
+    assert "what else a run imports" not in told.out
+    spec = cluster.created["spec"]
+    assert spec["activeDeadlineSeconds"] == 1200
+    assert spec["containers"][0]["command"][-1].endswith("check-image -o json --deep\n")
 
 
 def test_the_pod_is_as_the_options_say(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +227,7 @@ def test_without_an_operator_its_image_must_be_named(cluster: Cluster, capsys: p
     assert "with --runtime-image" in told
 
 
-def test_a_pod_that_was_not_created_is_not_told_to_be_left(
+def test_a_pod_that_was_not_created_is_not_reported_as_left_over(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = "Error from server (Forbidden): pods is forbidden"
@@ -240,10 +264,9 @@ def test_an_unknown_class_is_refused(cluster: Cluster, capsys: pytest.CaptureFix
 def test_what_is_no_image_is_refused_before_a_pod_is_created(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    cluster.write()
     assert main(["check-image", *words]) == 2
     assert "write [REGISTRY/]NAME[:TAG]" in capsys.readouterr().err
-    assert not (cluster.folder / "created").exists()
+    assert not cluster.created
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from doubles.played_kubectl import PLAN, PROGRAM, Cluster, Time
+from doubles.played_kubectl import PLAN, Cluster, Time
 
 from rljob.cli import kubectl
 from rljob.cli.conformance.clock import Clock
-from rljob.cli.conformance.facts import Facts, Plan
+from rljob.cli.conformance.facts import ConformancePlan, Facts
 from rljob.cli.conformance.image_pod import check_image
 from rljob.cli.conformance.run import Run
 from rljob.render.accelerators import BUILT_IN
@@ -25,14 +24,13 @@ RECORDED = Path(__file__).parent / "recorded"
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A kubectl with the answers of a recorded cluster; the parameter is its name, by default `healthy`."""
-    script = tmp_path / "kubectl"
-    script.write_text(PROGRAM.format(python=sys.executable))
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    # It must be on the PATH, and is not called.
+    (tmp_path / "kubectl").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
     recorded = json.loads((RECORDED / f"{getattr(request, 'param', 'healthy')}.json").read_text())
     monkeypatch.setattr("rljob.cli.conformance.gather.time.time", lambda: float(recorded["now"]))
-    made = Cluster(tmp_path, recorded["answers"])
-    made.write()
+    made = Cluster(recorded["answers"])
+    monkeypatch.setattr("rljob.cli.bounded_process.run", made.run)
     return made
 
 
@@ -40,7 +38,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 def make_run() -> Callable[..., Run]:
     """Return a run that uses no time."""
 
-    def make(plan: Plan = PLAN, clock: Clock | None = None) -> Run:
+    def make(plan: ConformancePlan = PLAN, clock: Clock | None = None) -> Run:
         time = Time()
         return Run(
             Facts(plan),

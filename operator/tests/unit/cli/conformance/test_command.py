@@ -18,7 +18,7 @@ from doubles.played_kubectl import PLAN, Cluster
 
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.cli.conformance.claims import CLAIMS
-from rljob.cli.conformance.facts import Plan
+from rljob.cli.conformance.facts import ConformancePlan
 from rljob.cli.conformance.manifests import manifests, read_quickstart
 from rljob.cli.main import main
 from rljob.core.validation.document import validate_document
@@ -50,9 +50,11 @@ def test_arguments_that_do_not_fit_are_refused(words: list[str], told: str, caps
     assert told in capsys.readouterr().err
 
 
-def _plan(name: str, facts: AcceleratorFacts, devices: int) -> Plan:
+def _plan(name: str, facts: AcceleratorFacts, devices: int) -> ConformancePlan:
     is_npu = facts.platform is Platform.NPU
-    return Plan("abc123", name, facts.resource, is_npu, devices, "x/y:1", queue="q", node="n", pull_secrets=("s",))
+    return ConformancePlan(
+        "abc123", name, facts.resource, is_npu, devices, "x/y:1", queue="q", node="n", pull_secrets=("s",)
+    )
 
 
 @pytest.mark.parametrize("name", list(BUILT_IN))
@@ -65,7 +67,9 @@ def test_the_job_of_every_class_is_valid(name: str, whole: bool) -> None:
 
 
 def test_the_objects_are_the_quickstarts_with_the_volume_that_was_asked_for() -> None:
-    plan = Plan("abc123", "cpu", PLAN.resource, False, 2, "x:1", storage_class="fast", access_mode="ReadWriteOnce")
+    plan = ConformancePlan(
+        "abc123", "cpu", PLAN.resource, False, 2, "x:1", storage_class="fast", access_mode="ReadWriteOnce"
+    )
     made = {manifest["kind"]: manifest for manifest in manifests(plan, BUILT_IN["cpu"])}
     assert sorted(made) == sorted(manifest["kind"] for manifest in read_quickstart())
     claim = made["PersistentVolumeClaim"]["spec"]
@@ -102,7 +106,7 @@ def _in_pod(environment: dict[str, str], *words: str) -> dict[str, object]:
     return found
 
 
-def test_a_pod_tells_progress_metrics_checkpoints_and_hccl(tmp_path: Path, exporter: int) -> None:
+def test_the_pod_script_reports_progress_metrics_checkpoints_and_hccl(tmp_path: Path, exporter: int) -> None:
     spool, folder = tmp_path / "spool", tmp_path / "checkpoints"
     (spool / "attempt-2").mkdir(parents=True)
     planned = CoreBinding(nodes=1, planned_nodes=1)
@@ -122,7 +126,7 @@ def test_a_pod_tells_progress_metrics_checkpoints_and_hccl(tmp_path: Path, expor
     assert (told["step"], told["coreBinding"]["boundProcesses"]) == (3, 32)
 
 
-def test_a_pod_without_an_exporter_tells_the_rest(tmp_path: Path) -> None:
+def test_the_pod_script_without_an_exporter_reports_the_rest(tmp_path: Path) -> None:
     found = _in_pod({"RLJOB_SPOOL": str(tmp_path), "RLJOB_METRICS_PORT": "1"}, str(tmp_path / "absent"))
     assert found["checkpoints"] == {"steps": [], "tracker": ""}
     assert "progress: " in str(found["problem"])

@@ -39,7 +39,7 @@ def test_the_pod_gets_the_runtime_from_the_operators_image_and_runs_the_check_in
     assert (copy["image"], copy["command"][-2:]) == ("operator:1", ["copy-runtime", "/rljob"])
     assert (check["image"], check["name"]) == (PLAN.image, CHECK)
     assert 'PYTHONPATH="/rljob/code${PYTHONPATH:+:$PYTHONPATH}"' in check["command"][-1], "the image's own is kept"
-    assert "/opt/ascend/environment.sh" in check["command"][-1], "as in the pods of a job"
+    assert "/rljob/code/rljob_runtime/cann_environment.sh" in check["command"][-1], "as in the pods of a job"
     assert "tolerations" not in spec
     assert spec["nodeSelector"] == {"kubernetes.io/hostname": "node-7"}
     assert spec["imagePullSecrets"] == [{"name": "key"}]

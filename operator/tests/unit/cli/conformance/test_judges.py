@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,8 +48,8 @@ def _cluster(**found: Any) -> Facts:  # noqa: ANN401 - JSON values
     return replace(FACTS, cluster=ClusterFacts(now=1000.0, **found))
 
 
-def _deployment(image: str = "x:v1.6.2", **status: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
-    spec = {"replicas": 1, "template": {"spec": {"containers": [{"image": image}]}}}
+def _deployment(image: str = "x:v1.6.2", args: Sequence[str] = (), **status: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    spec = {"replicas": 1, "template": {"spec": {"containers": [{"image": image, "args": args}]}}}
     good = {"readyReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}
     return {"metadata": {"namespace": "s", "name": "d"}, "spec": spec, "status": good | status}
 
@@ -147,6 +147,22 @@ CASES: tuple[tuple[str, Judge, Facts, Result, str], ...] = (
         "does not name a release",
     ),
     ("a new KubeRay", cluster_judges.judge_kuberay, _cluster(kuberay=[_deployment()]), Result.CONFIRMED, "v1.6.2"),
+    (
+        "storage of unknown modes",
+        cluster_judges.judge_storage,
+        _cluster(
+            storage_classes=[{"metadata": {"name": "fast", "annotations": {cluster_judges.DEFAULT_CLASS: "true"}}}]
+        ),
+        Result.CONFIRMED,
+        "it does not state whether it has ReadWriteMany, which `initializer` shows",
+    ),
+    (
+        "a KubeRay that takes the pods of Volcano's groups",
+        cluster_judges.judge_queue,
+        replace(_cluster(kuberay=[_deployment(args=["--batch-scheduler=volcano"])]), plan=replace(NPU, gang="Volcano")),
+        Result.FAILED,
+        "KubeRay runs with --batch-scheduler=volcano, which takes the pods",
+    ),
     ("no default storage", cluster_judges.judge_storage, _cluster(storage_classes=[]), Result.FAILED, "has none"),
     (
         "a small node",

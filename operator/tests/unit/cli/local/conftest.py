@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob.cli.local import command, follow, initializers, processes
+from rljob.cli.local import follow, initializers, processes, run_local
 
 RAY = """
 import argparse, socket, time
@@ -107,8 +107,8 @@ def runtime(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) ->
     (packages / "launcher.py").write_text(LAUNCHER)
     monkeypatch.syspath_prepend(str(packages))
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    monkeypatch.setattr(command, "LAUNCH", (sys.executable, str(packages / "launcher.py")))
-    monkeypatch.setattr(command, "END_SECONDS", 2.0)
+    monkeypatch.setattr(run_local, "LAUNCH", (sys.executable, str(packages / "launcher.py")))
+    monkeypatch.setattr(run_local, "END_SECONDS", 2.0)
     for module in (follow, initializers, processes):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.02)
     monkeypatch.chdir(tmp_path)

@@ -18,7 +18,7 @@ from dulwich import porcelain
 
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.cli.main import main
-from rljob.launchers.verl.launcher import VerlLauncher
+from rljob.launchers.verl.verl_launcher import VerlLauncher
 
 CODE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"reward.py": "# reward"}}
 CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "disk"}}
@@ -90,7 +90,7 @@ def interrupt_twice() -> None:
     interrupt()
 
 
-def test_it_trains_to_the_end_and_tells_the_curve(
+def test_it_trains_to_the_end_and_prints_the_reward_curve(
     runtime: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(manifest()) == 0
@@ -156,7 +156,7 @@ def test_ctrl_c_ends_an_initializer(runtime: Path, capsys: pytest.CaptureFixture
     assert "interrupted before training started" in capsys.readouterr().out
 
 
-def test_what_the_launcher_refuses_is_told(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_the_launcher_is_printed_with_its_log(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(manifest(behaviour="broken")) == 1
     told = capsys.readouterr().out
     assert "failed: PathMissing: model.path: /x does not exist" in told
@@ -178,7 +178,7 @@ def test_deadlines_hold(runtime: Path, capsys: pytest.CaptureFixture[str], monke
     assert "deadlines.activeSeconds 1 passed" in capsys.readouterr().out
 
 
-def test_a_run_that_makes_no_step_tells_who_waits_where(
+def test_a_run_without_a_step_fails_with_the_rank_that_waits(
     runtime: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert runtime.is_dir()
@@ -191,7 +191,9 @@ def test_a_run_that_makes_no_step_tells_who_waits_where(
     assert "failed: DeadlineExceeded: no step within deadlines.progressSeconds 1" in capsys.readouterr().out
 
 
-def test_an_initializer_is_tried_again_and_its_failure_told(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_initializer_is_tried_again_and_its_failure_is_printed(
+    runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["sh", "-c", "echo no model >&2; exit 3"]
     assert run(manifest({"initializers": [{"name": "prepare", "command": command, "retries": 1}]})) == 1
     captured = capsys.readouterr()
@@ -213,7 +215,7 @@ def test_an_initializer_whose_result_is_there_is_skipped(runtime: Path, capsys: 
     assert "initializer prepare: skipped," in capsys.readouterr().out
 
 
-def test_an_invalid_job_is_told_and_makes_nothing(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_job_is_refused_and_creates_nothing(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(manifest({"reward": {}})) == 1
     assert "spec.reward: has none; set exactly one of path, builtin" in capsys.readouterr().err
     assert not (runtime / ".rljob").exists()
@@ -223,20 +225,20 @@ def test_without_the_runtime_the_error_names_the_command(
     runtime: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert runtime.is_dir()
-    monkeypatch.setattr(VerlLauncher, "modules", lambda _self, _spec: ("json", "no_such_package"))
+    monkeypatch.setattr(VerlLauncher, "modules", ("json", "no_such_package"))
     assert run(manifest()) == 2
     told = capsys.readouterr().err
     assert "has no no_such_package" in told
     assert "pip install" in told
 
 
-def test_npus_that_are_not_there_are_told(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_npus_are_refused_with_their_number(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runtime.is_dir()
     assert run(manifest({"accelerator": {"class": "atlas-a2"}})) == 2
     assert "needs 2 NPU devices, but this machine has 0" in capsys.readouterr().err
 
 
-def test_folders_that_are_not_there_are_told(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_folders_are_refused_with_their_name(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(manifest(), "--volume", "data=/no/such/folder") == 2
     assert "volume data: /no/such/folder is not a folder of this machine" in capsys.readouterr().err
     assert run(manifest(), "--volume", "data") == 2
@@ -270,7 +272,7 @@ def test_code_in_git_is_fetched_before_all_else(runtime: Path, capsys: pytest.Ca
     assert "initializer fetch-code failed 1 times" in capsys.readouterr().err
 
 
-def test_ray_that_does_not_start_is_told(
+def test_a_ray_that_does_not_start_is_an_error(
     runtime: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (runtime / "packages/ray/scripts/scripts.py").write_text("def main():\n    raise SystemExit('no memory for Ray')\n")

@@ -13,6 +13,7 @@ NO_POD_PATHS = {
     "export.to.path",
     "evaluation.validation[]",
     "code.mountPath",
+    "runtime.packages.wheelhouse",
     *(
         f"{pod}.template.{containers}[].{field}"
         for pod in ("head", "workerGroups[]")
@@ -63,7 +64,7 @@ def test_every_path_is_rewritten_or_makes_a_mount() -> None:
     assert paths == set(POD_PATHS) | NO_POD_PATHS
 
 
-def test_fields_without_effect_are_told_by_reason() -> None:
+def test_fields_without_effect_are_listed_by_reason() -> None:
     spec = {
         "suspend": False,
         "runtime": {"image": "i"},

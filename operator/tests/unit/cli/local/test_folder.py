@@ -24,7 +24,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
         assert folder.root == tmp_path / "job"
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="choose another folder with --workdir"), held(tmp_path / "file"):
         pass

@@ -85,7 +85,7 @@ def test_a_job_without_checkpoints_gets_some_and_another_keeps_its_own() -> None
     assert (kept.from_.path, kept.from_.job, kept.from_.step) == ("/w/before/saved", None, 7)
 
 
-def test_paths_on_no_volume_are_told() -> None:
+def test_paths_on_no_volume_are_listed() -> None:
     spec = spec_with_volumes({"model": {"path": "/opt/model"}})
     mounts = translate.mount_map(spec, translate.volume_folders(spec, FOLDER, {}), ROOT / "code")
     assert translate.paths_outside(spec, mounts) == ["model.path /opt/model"]

@@ -26,7 +26,7 @@ def variables() -> Variables:
     return Variables("sums", SURROUNDINGS, {"HOME_TOKEN": "mine"})
 
 
-def test_values_come_from_the_file_the_environment_or_are_told_as_missing() -> None:
+def test_values_come_from_the_file_or_the_environment_or_are_listed_as_missing() -> None:
     env = [{"name": name, "valueFrom": source} for name, source in FROM.items()]
     spec = typed(small_spec(group({"template": {"env": env}})))
     ours = variables()

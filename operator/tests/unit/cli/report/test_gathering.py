@@ -14,7 +14,7 @@ from builders import Json
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.main import main
-from rljob.cli.report.fetch import parse_listing, reader_pod
+from rljob.reading.kept_records import parse_listing, reader_pod
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Platform, Progress
@@ -118,7 +118,9 @@ def test_a_run_is_printed_in_every_format(cluster: Path, capsys: pytest.CaptureF
     assert not (cluster / "report.html").exists()
 
 
-def test_a_reader_that_does_not_start_is_told_and_deleted(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reader_pod_that_does_not_start_is_reported_and_deleted(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (cluster / "stuck").write_text("timed out waiting for the condition")
     assert main(["report", "quickstart"]) == 2
     told = capsys.readouterr().err
@@ -127,7 +129,7 @@ def test_a_reader_that_does_not_start_is_told_and_deleted(cluster: Path, capsys:
     assert words(cluster)[-1] == "delete"
 
 
-def test_records_that_nobody_kept_are_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_without_records_is_refused_with_the_fix(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(cluster, "snapshot", recorded.manifest("snapshot") | {"data": _without_logs()})
     assert main(["report", "quickstart"]) == 2
     assert "set observability.logPath for the next run, or pass --prometheus URL" in capsys.readouterr().err
@@ -176,7 +178,7 @@ def test_no_pod_is_made_from_a_snapshot_that_can_be_changed(immutable: Json, clu
     assert not (cluster / "created").exists()
 
 
-def test_a_snapshot_of_another_shape_is_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_without_a_valid_spec_is_noted(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(cluster, "snapshot", json.loads((cluster / "snapshot").read_text()) | {"data": {"spec.json": "[]"}})
     main(["report", "quickstart"])
     assert "contains no valid spec" in capsys.readouterr().out
@@ -287,7 +289,7 @@ def test_two_jobs_of_one_name_on_a_volume_are_not_mixed(cluster: Path, capsys: p
     assert "quickstart-00000, quickstart-29ae8" in capsys.readouterr().err
 
 
-def test_folders_without_records_are_told(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_records_is_an_error(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "quickstart", "--records", "nowhere"]) == 2
     assert "no such folder" in capsys.readouterr().err
     (cluster / "job").unlink()

@@ -11,11 +11,11 @@ import pytest
 import recorded
 
 from rljob.cli.errors import UsageError
-from rljob.cli.records import Record
-from rljob.cli.report.command import write_report
 from rljob.cli.report.page import page
 from rljob.cli.report.plots import timeline
 from rljob.cli.report.run import ReportRun, Setting
+from rljob.cli.report.write_report import write_report
+from rljob.reading.records import Record
 
 MADE = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
 FOREIGN = re.compile(r"""(?:src|href|action)\s*=|url\(|@import|<script|<link|<img|<iframe""", re.IGNORECASE)
@@ -63,7 +63,7 @@ def test_every_plot_has_a_point_for_each_step() -> None:
     assert plots["usage"] == 2
 
 
-def test_it_tells_figures_configuration_and_decisions() -> None:
+def test_it_shows_figures_configuration_and_decisions() -> None:
     text = read(recorded.run()).text
     for told in (
         "default/quickstart",
@@ -142,7 +142,7 @@ def test_a_long_run_stays_below_two_megabytes() -> None:
     assert len(page(ReportRun(**{**run.__dict__, "records": records}), MADE)) < 2_000_000
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="choose another file with --output"):
         write_report(recorded.run(), tmp_path / "file" / "report.html")

@@ -22,10 +22,10 @@ import pytest
 import recorded
 
 from rljob.cli.errors import UsageError
-from rljob.cli.records import Record
 from rljob.cli.report import prometheus
 from rljob.cli.report.plots import STAGES, TABLE, VALIDATION
 from rljob.cli.report.prometheus import FIGURES, Server, Target, read_records
+from rljob.reading.records import Record
 from rljob_runtime.contract import JobConfig, Phase, Platform, PodVariable, Progress, StepMetric
 
 SELECTOR = re.compile(r'(\w+)\{job="rljob-jobs",rljob="quickstart",rljob_namespace="default"\}')
@@ -126,7 +126,7 @@ def test_the_resolution_keeps_within_what_prometheus_gives() -> None:
         assert query["step"] >= prometheus.RESOLUTION_SECONDS
 
 
-def test_a_server_that_refuses_or_is_none_is_told() -> None:
+def test_a_server_that_refuses_or_is_not_prometheus_is_an_error() -> None:
     for status in (422, 599):
         with serving({}, status=status) as (url, _), pytest.raises(UsageError, match=f"answers {status} .*check the"):
             read_records(Server(url), TARGET)

@@ -52,7 +52,7 @@ def test_layers_of_a_stack_stand_on_each_other() -> None:
     assert top_of_lower == bottom_of_upper
 
 
-def test_what_is_hovered_over_tells_its_figures() -> None:
+def test_hovering_shows_the_figures_of_the_step() -> None:
     (title,) = figure(draw(plot(Series("a", [0.5]), Series("b", [NAN])))).iter("title")
     assert title.text == "step 1\na: 0.5 s"
 

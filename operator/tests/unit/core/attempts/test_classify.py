@@ -266,10 +266,10 @@ def test_the_wait_doubles_up_to_a_bound_and_differs_from_job_to_job() -> None:
     assert wait(0, base=3600) >= 3600
 
 
-def attempt(number: int, resumed: int, last: int, *, told: bool = True) -> Attempt:
+def attempt(number: int, resumed: int, last: int, *, reported: bool = True) -> Attempt:
     return Attempt.model_validate(
         {
-            "startTime": "2026-01-01T12:01:00Z" if told else None,
+            "startTime": "2026-01-01T12:01:00Z" if reported else None,
             "number": number,
             "clusterName": "sums-1",
             "submissionId": f"sums-1-{number}",
@@ -287,7 +287,7 @@ def attempt(number: int, resumed: int, last: int, *, told: bool = True) -> Attem
         (failure(reason="DriverFailed"), attempt(1, 0, 6), 5, INFRASTRUCTURE),
         (failure(), attempt(1, 0, 6), 6, USER),
         (failure(), attempt(1, 5, 5), 5, USER),
-        (failure(), attempt(1, 0, 6, told=False), 5, USER),
+        (failure(), attempt(1, 0, 6, reported=False), 5, USER),
         (failure(), None, 5, USER),
         (failure(reason="OutOfMemory"), attempt(1, 0, 6), 5, USER),
         (failure(CONFIGURATION), attempt(1, 0, 6), 5, CONFIGURATION),
@@ -310,13 +310,13 @@ def test_a_start_after_a_run_that_had_trained_has_the_benefit_of_the_doubt_once(
     assert with_doubt(ended, [*attempts, attempt(2, 5, 0)], last_step).cause is cause
 
 
-def test_an_attempt_that_told_of_no_step_has_not_made_those_of_the_one_before() -> None:
-    assert with_doubt(failure(), [attempt(1, 0, 6), attempt(2, 0, 0, told=False)], 6).cause is INFRASTRUCTURE
+def test_an_attempt_without_a_reported_step_does_not_count_those_of_the_one_before() -> None:
+    assert with_doubt(failure(), [attempt(1, 0, 6), attempt(2, 0, 0, reported=False)], 6).cause is INFRASTRUCTURE
 
 
 def ended_by(number: int, reason: str, outcome: str, cause: FailureCause | None = None) -> Attempt:
     """Return an attempt that completed no step."""
-    made = attempt(number, 5, 0, told=False)
+    made = attempt(number, 5, 0, reported=False)
     return made.model_copy(update={"reason": reason, "outcome": AttemptOutcome(outcome), "cause": cause})
 
 

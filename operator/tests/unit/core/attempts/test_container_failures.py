@@ -226,7 +226,7 @@ def test_a_state_that_the_container_prints_is_not_taken_for_its_own() -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"name": "e"}, {"name": "e", "creationTimestamp": ""}])
-def test_an_event_without_a_time_tells_of_no_end(metadata: Json) -> None:
+def test_an_event_without_a_time_records_no_end(metadata: Json) -> None:
     assert ends(events=({"metadata": metadata, "note": deleted("nil")},)) == []
 
 
@@ -249,11 +249,11 @@ def test_a_long_reason_is_cut() -> None:
         {"metadata": {"name": "e", "creationTimestamp": text(10)}},
     ],
 )
-def test_other_events_tell_of_no_end(found: Json) -> None:
+def test_other_events_record_no_end(found: Json) -> None:
     assert ends(events=(found,)) == []
 
 
-def test_an_event_for_many_pods_tells_of_the_first_and_the_last() -> None:
+def test_an_event_for_many_pods_records_the_first_and_the_last_end() -> None:
     many = event(
         "(combined from similar events): " + deleted("nil", "worker"),
         deprecatedFirstTimestamp=text(20),
@@ -335,6 +335,9 @@ def failure(**more: Any) -> ContainerFailure:  # noqa: ANN401 - fields of Contai
         (failure(exit_code=137, reason="OOMKilled"), (), True),
         (failure(container="fetch-code"), (), False),
         (failure(container="fetch-code", exit_code=64), (), True),
+        (failure(container="rljob-packages", message="No matching distribution found for regex"), (), False),
+        (failure(container="rljob-packages", message=f"Expected sha256 {'0' * 64} Got {'1' * 64}"), (), True),
+        (failure(container="rljob-packages", exit_code=2, message="no such option: --root-user-action"), (), True),
         (failure(container="", exit_code=None, reason="Failed", message=""), (), False),
         (failure(exit_code=128, reason="StartError", message=NO_BASH), (), True),
         (failure(exit_code=128, reason="StartError", message=NODE_FAULT), (), False),
@@ -349,7 +352,7 @@ def test_only_what_no_further_pod_can_change_is_hopeless(
     assert hopeless([found], pods) == (found if expected else None)
 
 
-def test_the_failure_with_a_known_container_tells_most() -> None:
+def test_a_failure_with_a_known_container_is_preferred() -> None:
     unknown = failure(container="", count=9)
     assert worst([]) is None
     assert worst([failure(count=1), unknown, failure(count=2)]) == failure(count=2)

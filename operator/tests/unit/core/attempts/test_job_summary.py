@@ -168,7 +168,7 @@ def test_a_job_that_wanted_no_restarts_has_spent_none() -> None:
     assert not of(status_training(), budget={"userFailures": 1}).spent(Restart())
 
 
-def test_failures_are_told_by_whose_they_were() -> None:
+def test_failures_are_counted_by_cause() -> None:
     counters = {"userFailures": 1, "infrastructureFailures": 2, "preemptions": 3}
     assert of(status_training(), counters=counters).failures == {
         FailureCause.USER: 1,

@@ -44,6 +44,7 @@ def failure(
         (failure("warm", 127), "correct the image or the command of the container"),
         (failure("exporter", said=NO_MODULE), "with spec.runtime.injection Auto, it needs no rljob-runtime"),
         (failure("fetch-code", 64), "correct spec.code.git"),
+        (failure("rljob-packages"), "correct the image, or spec.runtime.packages"),
         (failure(), "correct the image, or the command"),
         (failure(code=None, reason="CreateContainerConfigError", said=AS_ROOT), "runAsUser with another user than 0"),
     ],

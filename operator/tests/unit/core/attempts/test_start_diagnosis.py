@@ -52,7 +52,7 @@ SLOW = pod(
         (pod(), StartReason.POD_STARTING, "pod a waits for its containers"),
     ],
 )
-def test_one_pod_tells_its_trouble(found: Json, reason: StartReason, message: str) -> None:
+def test_one_pod_is_diagnosed_with_reason_and_message(found: Json, reason: StartReason, message: str) -> None:
     assert diagnose([found]) == Diagnosis(reason, message)
 
 
@@ -131,7 +131,7 @@ def test_only_what_needs_somebody_to_act_is_a_problem() -> None:
     assert sorted(StartReason) == sorted(PROBLEMS | {StartReason.POD_STARTING, StartReason.NO_PODS})
 
 
-def test_the_latest_error_about_the_pod_of_a_job_is_told() -> None:
+def test_the_latest_error_about_the_pod_of_a_job_is_the_diagnosis() -> None:
     assert creation_failure(()) is None
     old = {"metadata": {"creationTimestamp": "2026-01-01T12:00:00Z"}, "note": "old"}
     new = {"metadata": {"creationTimestamp": "2026-01-01T12:00:10Z"}, "note": "Error creating:\n quota"}

@@ -1,5 +1,7 @@
 """Whether the cluster has the hardware: what is reported, and when nothing can be reported."""
 
+from fractions import Fraction
+
 import pytest
 from builders import Json, group, merged, small_spec, typed
 
@@ -11,7 +13,9 @@ from rljob.core.scheduling.discovery import (
     node_facts,
     workers_in_all,
 )
-from rljob.render.accelerators import BUILT_IN
+from rljob.core.scheduling.pod_room import Offer
+from rljob.render.accelerator_table import AcceleratorTable, read_table
+from rljob.render.accelerators import BUILT_IN, built_in_document
 
 A3 = merged(small_spec(group({"nodes": 2, "devicesPerNode": 16})), {"accelerator": {"class": "atlas-a3"}})
 SERVER = {"servertype": "Ascend910A3-24"}
@@ -21,26 +25,26 @@ def node(count: int = 16, resource: str = "huawei.com/Ascend910", labels: dict[s
     return NodeFacts(labels or {}, {resource: count})
 
 
-def told(spec: Json, *nodes: NodeFacts, complete: bool = True) -> str:
-    found = missing_hardware(typed(spec), Nodes(nodes, complete))
+def hardware_problem(spec: Json, *nodes: NodeFacts, complete: bool = True, table: AcceleratorTable = BUILT_IN) -> str:
+    found = missing_hardware(typed(spec, table), Nodes(nodes, complete))
     assert {violation.field for violation in found} <= {"spec.accelerator.class"}
     return "; ".join(violation.message for violation in found)
 
 
-def test_a_cluster_with_the_hardware_has_nothing_to_tell() -> None:
-    assert told(A3, node(labels=SERVER), node(labels=SERVER), node(8)) == ""
+def test_a_cluster_with_the_hardware_has_no_violation() -> None:
+    assert hardware_problem(A3, node(labels=SERVER), node(labels=SERVER), node(8)) == ""
 
 
 def test_a_label_that_the_template_selects_by_counts_with_the_templates_value() -> None:
     spec = merged(A3, group({"nodes": 1, "devicesPerNode": 16, "template": {"nodeSelector": {"servertype": "own"}}}))
-    assert told(spec, node(labels={"servertype": "own"})) == ""
-    assert "0 have its labels" in told(spec, node(labels=SERVER))
+    assert hardware_problem(spec, node(labels={"servertype": "own"})) == ""
+    assert "0 have its labels" in hardware_problem(spec, node(labels=SERVER))
 
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_nothing_is_said_of_nodes_that_were_not_seen(complete: bool) -> None:
-    assert told(A3, complete=complete) == ""
-    assert told(A3, node(8), complete=False) == ""
+    assert hardware_problem(A3, complete=complete) == ""
+    assert hardware_problem(A3, node(8), complete=False) == ""
 
 
 @pytest.mark.parametrize(
@@ -67,34 +71,49 @@ def test_nothing_is_said_of_nodes_that_were_not_seen(complete: bool) -> None:
         ((node(15, labels=SERVER),), "1 have its labels"),
     ],
 )
-def test_a_class_that_is_not_there_is_told_with_what_is(nodes: tuple[NodeFacts, ...], words: str) -> None:
-    message = told(A3, *nodes)
+def test_a_class_without_nodes_is_reported_with_the_hardware_that_exists(
+    nodes: tuple[NodeFacts, ...], words: str
+) -> None:
+    message = hardware_problem(A3, *nodes)
     assert message.startswith("no node of the cluster fits class atlas-a3")
     assert words in message
 
 
+def test_nodes_of_super_pods_without_the_label_get_the_release_that_sets_it() -> None:
+    spec = merged(A3, {"accelerator": {"class": "atlas-a3-superpod"}})
+    nodes = [node(labels=SERVER)] * 2
+    assert hardware_problem(spec, *nodes).endswith(
+        "2 offer 16 huawei.com/Ascend910; none has huawei.com/topotree.superpodid, which MindCluster sets from 26.0 on "
+        "in super-pods; there are nodes of class atlas-a3"
+    )
+    labelled = [node(labels=SERVER | {"huawei.com/topotree.superpodid": "0"})] * 2
+    assert hardware_problem(spec, *labelled) == ""
+
+
 def test_too_few_nodes_are_counted() -> None:
-    assert told(A3, node(labels=SERVER), node(8)) == (
+    assert hardware_problem(A3, node(labels=SERVER), node(8)) == (
         "1 nodes of class atlas-a3 offer 16 huawei.com/Ascend910, but the job needs 2"
     )
 
 
 def test_a_class_without_labels_is_judged_by_its_devices() -> None:
-    assert "of 1 nodes none offers 2 huawei.com/Ascend910" in told(small_spec(), NodeFacts({}, {}))
-    assert told(small_spec(), node(2)) == ""
+    assert "of 1 nodes none offers 2 huawei.com/Ascend910" in hardware_problem(small_spec(), NodeFacts({}, {}))
+    assert hardware_problem(small_spec(), node(2)) == ""
 
 
 @pytest.mark.parametrize(
     ("version", "old"), [("25.2.3", True), ("25.5.0.rc1", False), ("25.5.0", False), ("26.0.rc1", False)]
 )
-def test_a_driver_that_is_too_old_is_told(version: str, old: bool) -> None:
+def test_a_driver_that_is_too_old_is_reported(version: str, old: bool) -> None:
     nodes = [node(labels=SERVER | {"huawei.com/driver.version": version})] * 2
-    message = told(A3, *nodes)
+    strict = AcceleratorTable(read_table(built_in_document(), {"atlas-a3": {"minimum": {"driver": "25.5.0"}}}))
+    message = hardware_problem(A3, *nodes, table=strict)
     assert message == (
-        f"nodes with NPU drivers {version} (2 nodes) are older than 25.5.0, which the runtime image requires"
+        f"nodes with NPU drivers {version} (2 nodes) are older than 25.5.0, which class atlas-a3 requires"
         if old
         else ""
     )
+    assert hardware_problem(A3, *nodes) == ""
 
 
 def test_of_a_node_only_what_is_read_is_kept() -> None:
@@ -112,6 +131,7 @@ def test_of_a_node_only_what_is_read_is_kept() -> None:
         name="n",
         capacity={"huawei.com/Ascend910": 8},
         takes_pods=False,
+        offer=Offer(cpu=Fraction(192)),
     )
     assert node_facts({"metadata": {}}, BUILT_IN) == NodeFacts({}, {})
 

@@ -83,14 +83,14 @@ def test_a_job_that_volcano_cannot_concern_never_waits_for_news_of_it(change: Js
         ({"level": "2", "mode": "Required"}, THERE, ""),
     ],
 )
-def test_what_cannot_be_had_is_told_with_the_fix(topology: Json, api: PodGroupApi, word: str) -> None:
+def test_an_unavailable_gang_scheduler_is_reported_with_the_field(topology: Json, api: PodGroupApi, word: str) -> None:
     found = unavailable(typed(small_spec(scheduling({"topology": topology}))), api)
     assert bool(found) == bool(word)
     assert word in found
     assert not found or found.startswith("spec.scheduling.gang is Volcano, but ")
 
 
-def told(reason: str, message: str, at: str = "2026-01-01T00:00:00Z", **change: str) -> Json:
+def group_condition(reason: str, message: str, at: str = "2026-01-01T00:00:00Z", **change: str) -> Json:
     entry = {"type": "Unschedulable", "status": "True", "reason": reason, "message": message}
     return entry | {"lastTransitionTime": at} | change
 
@@ -104,7 +104,7 @@ def member(of: str | None = "g") -> Json:
     return {"metadata": {"name": "head", "annotations": {"scheduling.k8s.io/group-name": of} if of else None}}
 
 
-SHORT = told("NotEnoughResources", "9/9 tasks in gang unschedulable")
+SHORT = group_condition("NotEnoughResources", "9/9 tasks in gang unschedulable")
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,43 @@ SHORT = told("NotEnoughResources", "9/9 tasks in gang unschedulable")
     [
         (group("Inqueue", SHORT), "False", "NotEnoughResources", "queue default of Volcano: 9/9 tasks", True),
         (group("Pending", queue="team"), "False", "WaitingForQueue", "queue team of Volcano: the PodGroup is P", True),
-        (group("Pending", told("JobEnqueueFailed", "x")), "False", "JobEnqueueFailed", "queue default", True),
-        (group("Pending", told("NodePredicateFailed", "x")), "False", "NodePredicateFailed", "queue default", True),
-        (group("Pending", told("BatchOrderFailed", "x")), "False", "BatchOrderFailed", "queue default", True),
-        (group("Pending", told("JobValidateFailed", "npu num")), "False", "JobValidateFailed", "npu num", False),
-        (group("Pending", told("two words", "x")), "False", "WaitingForQueue", "x", True),
+        (
+            group("Pending", group_condition("JobEnqueueFailed", "x")),
+            "False",
+            "JobEnqueueFailed",
+            "queue default",
+            True,
+        ),
+        (
+            group("Pending", group_condition("NodePredicateFailed", "x")),
+            "False",
+            "NodePredicateFailed",
+            "queue default",
+            True,
+        ),
+        (
+            group("Pending", group_condition("BatchOrderFailed", "x")),
+            "False",
+            "BatchOrderFailed",
+            "queue default",
+            True,
+        ),
+        (
+            group("Pending", group_condition("JobValidateFailed", "npu num")),
+            "False",
+            "JobValidateFailed",
+            "npu num",
+            False,
+        ),
+        (group("Pending", group_condition("two words", "x")), "False", "WaitingForQueue", "x", True),
         (group("Inqueue", SHORT | {"status": "False"}), "False", "WaitingForQueue", "PodGroup is Inqueue", True),
-        (group("Pending", told("B", "late", "2026-01-02T00:00:00Z"), told("A", "old")), "False", "B", "late", True),
+        (
+            group("Pending", group_condition("B", "late", "2026-01-02T00:00:00Z"), group_condition("A", "old")),
+            "False",
+            "B",
+            "late",
+            True,
+        ),
         (group(None), "False", "GangUnavailable", "has not processed PodGroup g", False),
         (group("Running", SHORT), "True", "Admitted", "queue default of Volcano", True),
     ],
@@ -136,7 +166,7 @@ def test_volcanos_words_become_ours(found: Json, value: str, reason: str, messag
     [
         group("Unknown", SHORT, running=3),
         group("Pending", SHORT, running=3),
-        group("Inqueue", told("NotEnoughTasks", "0/9 tasks")),
+        group("Inqueue", group_condition("NotEnoughTasks", "0/9 tasks")),
     ],
 )
 def test_pods_that_are_lost_or_not_yet_made_are_no_matter_of_a_queue(found: Json) -> None:

@@ -32,7 +32,7 @@ def workload(*conditions: tuple[str, str, str, str], active: bool = True, **stat
     }
 
 
-def told(found: Json | Unseen | None, *, patient: bool = False, labels: Json | None = None) -> Admission:
+def admission_of(found: Json | Unseen | None, *, patient: bool = False, labels: Json | None = None) -> Admission:
     return judge_admission(queued(labels=labels), found, patient=patient)
 
 
@@ -54,22 +54,24 @@ def test_the_quota_that_is_used_is_named() -> None:
     assert judge_admission(queued(suspend=False), found, patient=False).message == "ClusterQueue team-a"
 
 
-def test_missing_quota_is_told_with_its_numbers() -> None:
-    seen = told(
+def test_missing_quota_is_reported_with_its_numbers() -> None:
+    seen = admission_of(
         workload(("QuotaReserved", "False", "Pending", MISSING), ("Admitted", "False", "NoReservation", "none"))
     )
     assert seen == Admission(ConditionStatus.FALSE, "Pending", MISSING)
 
 
 def test_what_was_evicted_says_why_and_what_is_missing_now() -> None:
-    seen = told(workload(("Evicted", "True", "Preempted", GONE), ("QuotaReserved", "False", "Pending", MISSING)))
+    seen = admission_of(
+        workload(("Evicted", "True", "Preempted", GONE), ("QuotaReserved", "False", "Pending", MISSING))
+    )
     assert (seen.reason, seen.message) == ("Pending", f"{MISSING}; {GONE}")
-    soon = told(workload(("Evicted", "True", "Preempted", GONE), ("QuotaReserved", "False", "Pending", GONE)))
+    soon = admission_of(workload(("Evicted", "True", "Preempted", GONE), ("QuotaReserved", "False", "Pending", GONE)))
     assert soon.message == GONE
 
 
-def test_an_admission_check_is_told_once_quota_is_reserved() -> None:
-    seen = told(
+def test_an_admission_check_is_reported_when_quota_is_reserved() -> None:
+    seen = admission_of(
         workload(("QuotaReserved", "True", "QuotaReserved", ""), ("Admitted", "False", "UnsatisfiedChecks", "x"))
     )
     assert (seen.reason, seen.message) == ("UnsatisfiedChecks", "x")
@@ -77,41 +79,41 @@ def test_an_admission_check_is_told_once_quota_is_reserved() -> None:
 
 @pytest.mark.parametrize("reason", ["", "not a word", "x" * 200])
 def test_a_word_that_no_condition_may_hold_is_replaced(reason: str) -> None:
-    assert told(workload(("QuotaReserved", "False", reason, "why"))).reason == "WaitingForQueue"
+    assert admission_of(workload(("QuotaReserved", "False", reason, "why"))).reason == "WaitingForQueue"
 
 
 @pytest.mark.parametrize("found", [workload(), {"metadata": {}, "spec": {}}])
 def test_a_workload_that_kueue_has_not_judged_waits(found: Json) -> None:
-    assert told(found) == Admission(
+    assert admission_of(found) == Admission(
         ConditionStatus.FALSE, "WaitingForQueue", "LocalQueue team has not admitted the cluster"
     )
 
 
 def test_a_deactivated_workload_says_how_to_go_on() -> None:
-    by_hand = told(workload(active=False))
+    by_hand = admission_of(workload(active=False))
     assert by_hand.reason == "Deactivated"
     assert by_hand.message == (
         "its spec.active was set to false; set spec.active of Workload raycluster-sums-1 to true to continue"
     )
-    assert told(workload(("Evicted", "True", "Deactivated", "tried too often"), active=False)).message.startswith(
-        "tried"
-    )
+    assert admission_of(
+        workload(("Evicted", "True", "Deactivated", "tried too often"), active=False)
+    ).message.startswith("tried")
 
 
 def test_without_kueues_api_only_the_wait_is_known() -> None:
-    seen = told(UNSEEN)
+    seen = admission_of(UNSEEN)
     assert seen.reason == "WaitingForQueue"
     assert "cannot be read" in seen.message
 
 
-def test_a_workload_that_does_not_come_is_told_after_a_while() -> None:
-    assert told(None, patient=True).reason == "WaitingForQueue"
-    assert told(None) == Admission(
+def test_a_missing_workload_is_reported_after_a_while() -> None:
+    assert admission_of(None, patient=True).reason == "WaitingForQueue"
+    assert admission_of(None) == Admission(
         ConditionStatus.FALSE,
         "NoWorkload",
         "Kueue created no Workload for the RayCluster: is it running, and is ray.io/raycluster among its integrations?",
     )
-    assert "WorkloadPriorityClass urgent" in told(None, labels={KUEUE_PRIORITY: "urgent"}).message
+    assert "WorkloadPriorityClass urgent" in admission_of(None, labels={KUEUE_PRIORITY: "urgent"}).message
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from rljob.core.scheduling.node_faults import (
     node_faults_of,
     read_held,
     read_node,
+    read_public_faults,
 )
 
 NPU = "huawei.com/Ascend910"
@@ -46,8 +47,10 @@ def device_info(*faults: Json, lists: Json | None = None, **data: str) -> Json:
     return {"data": {"DeviceInfoCfg": json.dumps({"DeviceInfo": {"DeviceList": devices}}), **data}}
 
 
-def look(manifest: Json, info: Json | None = None) -> NodeLook:
-    return read_node("n1", manifest, info, [NPU, "huawei.com/npu"])
+def look(
+    manifest: Json, info: Json | None = None, machine: Json | None = None, public: tuple[DeviceFault, ...] = ()
+) -> NodeLook:
+    return read_node("n1", manifest, info, machine, public, [NPU, "huawei.com/npu"])
 
 
 def found(seen: NodeLook, held: Held = HERE, count: int = 2) -> list[str]:
@@ -61,7 +64,7 @@ def test_a_node_that_is_well_has_no_troubles() -> None:
 
 
 @pytest.mark.parametrize("key", ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"])
-def test_a_silent_node_and_a_cordoned_one_are_told(key: str) -> None:
+def test_a_node_that_is_not_ready_and_a_cordoned_one_are_faults(key: str) -> None:
     assert found(look(node(taints=[{"key": key, "effect": "NoExecute"}]))) == ["node n1: NodeNotReady"]
     assert found(look(node(unschedulable=True, taints=[{"key": "other"}]))) == ["node n1: NodeCordoned"]
 
@@ -71,6 +74,60 @@ def test_the_plug_ins_word_names_the_device_its_class_and_its_codes() -> None:
     assert found(seen) == ["Ascend910-0 of node n1: SeparateNPU (codes 80E01801)"]
     (long,) = found(look(node(), device_info(entry(codes="x" * 1000))))
     assert len(long) < CODES_SHOWN + 60
+
+
+def test_a_fault_says_since_when_it_exists() -> None:
+    levels = {"80E01801": {"fault_time": 1798000000500, "fault_level": "SeparateNPU"}, "other": {"fault_time": 0}}
+    seen = look(node(), device_info(entry() | {"fault_time_and_level_map": levels}))
+    assert found(seen) == ["Ascend910-0 of node n1: SeparateNPU (codes 80E01801 since 2026-12-23T04:26:40Z)"]
+
+
+@pytest.mark.parametrize("time", [10**15, 2**63 - 1])
+def test_a_fault_whose_time_no_calendar_has_counts_without_it(time: int) -> None:
+    levels = {"80E01801": {"fault_time": time}}
+    seen = look(node(), device_info(entry() | {"fault_time_and_level_map": levels}))
+    assert found(seen) == ["Ascend910-0 of node n1: SeparateNPU (codes 80E01801)"]
+
+
+def node_info(*parts: object) -> Json:
+    status = {"FaultDevList": list(parts), "NodeStatus": "UnHealthy"}
+    return {"data": {"NodeInfo": json.dumps({"NodeInfo": status, "CheckCode": "ab"})}}
+
+
+def test_a_fault_of_the_machine_concerns_head_and_workers_whatever_devices_they_hold() -> None:
+    disk = {
+        "DeviceType": "Disk",
+        "DeviceId": 3,
+        "FaultCode": ["0000001D", "28"],
+        "FaultLevel": "PreSeparateFault",
+    }
+    fan = {"DeviceType": "Fan", "DeviceId": 1, "FaultCode": ["0100000D"], "FaultLevel": "NotHandleFault"}
+    seen = look(node(), device_info(), node_info(fan, disk))
+    for held in (HERE, Held("n1", works=False)):
+        assert found(seen, held) == ["node n1: PreSeparateFault (codes 0000001D,28 of Disk 3)"]
+    for data in ({}, {"NodeInfo": "{"}, {"NodeInfo": '{"NodeInfo": {"FaultDevList": {}}}'}):
+        assert look(node(), device_info(), {"data": data}).reported == ()
+
+
+def test_public_faults_concern_the_devices_that_they_name() -> None:
+    storage = {"faultCode": "010001001", "level": "SubHealthFault", "faultTime": 1798000000}
+    npu = {"faultCode": "220001001", "level": "SeparateNPU", "devIds": [1, 5]}
+    public = read_public_faults({"data": {"PublicFaults": json.dumps({"n1": [storage, npu], "n2": []})}})
+    seen = look(node(), device_info(), public=public["n1"])
+    on_node = "node n1: SubHealthFault (codes 010001001 since 2026-12-23T04:26:40Z)"
+    assert found(seen) == ["Ascend910-1 of node n1: SeparateNPU (codes 220001001)", on_node]
+    assert found(seen, Held("n1", works=False)) == [on_node]
+    assert len(found(seen, Held("n1", works=True), count=8)) == 3
+    assert read_public_faults({"data": {"PublicFaults": "["}}) == read_public_faults({}) == {}
+
+
+@pytest.mark.parametrize("malformed", [{}, [], "text", {"FaultCode": 1, "faultTime": "now", "devIds": 1}])
+def test_an_entry_in_another_format_does_not_hide_the_others(malformed: object) -> None:
+    disk = {"FaultCode": ["28"], "FaultLevel": "SeparateFault", "DeviceType": "Disk", "DeviceId": 3}
+    assert DeviceFault("", "SeparateFault", "28 of Disk 3") in look(node(), None, node_info(malformed, disk)).reported
+    public = {"n0": malformed, "n1": [malformed, {"level": "SubHealthFault"}]}
+    read = read_public_faults({"data": {"PublicFaults": json.dumps(public)}})
+    assert DeviceFault("", "SubHealthFault") in read["n1"]
 
 
 @pytest.mark.parametrize("level", CLASSES)

@@ -3,6 +3,7 @@
 import pytest
 from builders import Json, group, merged, small_spec, typed
 
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import QUESTIONS, decide
 from rljob.launchers import LAUNCHER
 from rljob.launchers.verl.job import overrides
@@ -24,6 +25,7 @@ def override(key: str, value: object) -> Json:
 
 
 ONE_REPLICA: Json = {"rollout": {"parallelism": {"tensor": 2}}}
+ONE_REPLICA_OF_TWO: Json = {"rollout": {"parallelism": {"data": 2}}}
 HUGE_STEP: Json = {"trainer": {"globalBatchSize": 1024}}
 ENGINE_SEQUENCES: Json = {"verl": {"overrides": {"actor_rollout_ref.rollout.engine_kwargs.vllm.max_num_seqs": 8}}}
 EVALUATE: Json = {"trainer": {"mode": "Evaluate"}}
@@ -42,7 +44,7 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
     for change in changes:
         spec = merged(spec, change)
     return next(
-        (made.value, made.reason) for made in decide(typed(spec), LAUNCHER.questions(typed(spec))) if made.name == name
+        (made.value, made.reason) for made in decide(typed(spec), LAUNCHER(typed(spec)).questions) if made.name == name
     )
 
 
@@ -79,11 +81,12 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("optimizations.gcFreeze", (), "Enabled", "lives as long as the process"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Enabled"}},), "Enabled", "set in the spec"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),
-        ("optimizations.loadBalancer", (ONE_REPLICA,), "RequestCount", "one replica"),
-        ("optimizations.loadBalancer", (), "RequestCount", "2 replicas run all 256 requests"),
-        ("optimizations.loadBalancer", (sequences(127),), "LateBinding", "2 replicas run 254 of the 256"),
+        ("optimizations.loadBalancer", (ONE_REPLICA,), "RequestCount", "one engine"),
+        ("optimizations.loadBalancer", (ONE_REPLICA_OF_TWO, sequences(127)), "LateBinding", "2 engines run 254 of"),
+        ("optimizations.loadBalancer", (), "RequestCount", "2 engines run all 256 requests"),
+        ("optimizations.loadBalancer", (sequences(127),), "LateBinding", "2 engines run 254 of the 256"),
         ("optimizations.loadBalancer", (sequences(127), ENGINE_SEQUENCES), "LateBinding", "run 16 of the 256"),
-        ("optimizations.loadBalancer", (ATLAS, HUGE_STEP), "LateBinding", "2 replicas run 512 of the 8192"),
+        ("optimizations.loadBalancer", (ATLAS, HUGE_STEP), "LateBinding", "2 engines run 512 of the 8192"),
         ("optimizations.loadBalancer", (sequences(9), EVALUATE), "RequestCount", "an evaluation"),
         ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "LateBinding"}},), "LateBinding", "set"),
         ("optimizations.loadBalancer", ({"optimizations": {"loadBalancer": "RequestCount"}},), "RequestCount", "set"),
@@ -138,13 +141,17 @@ def test_a_decision_and_its_reason(name: str, changes: tuple[Json, ...], value: 
     assert (found, word in reason) == (value, True), reason
 
 
+def binds(spec: RLJobSpec) -> bool:
+    return LAUNCHER(spec).job_config(IDENTITY, spec, 1).core_binding
+
+
 def test_a_decision_says_what_is_rendered() -> None:
     disabled = merged(small_spec(ATLAS), {"optimizations": {"coreBinding": "Disabled"}})
     key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_cpu_binding"
     assert overrides(typed(disabled))[key] is False
-    assert LAUNCHER.job_config(IDENTITY, typed(disabled), 1).core_binding is False
-    assert LAUNCHER.job_config(IDENTITY, typed(small_spec(ATLAS)), 1).core_binding is True
-    assert LAUNCHER.job_config(IDENTITY, typed(small_spec()), 1).core_binding is False
+    assert binds(typed(disabled)) is False
+    assert binds(typed(small_spec(ATLAS))) is True
+    assert binds(typed(small_spec())) is False
     micro = str(overrides(typed())["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
     assert answer("trainer.microBatchSizePerDevice")[0] == micro
 

@@ -149,7 +149,7 @@ def test_a_path_is_written_as_it_is_read(text: str) -> None:
         ("[trainer]", "is not a path"),
         ("trainer..steps", "is not a path"),
         ("trainer steps", "is not a path"),
-        ("trainer.step", "trainer has no field step; its fields are backend,"),
+        ("trainer.step", "trainer has no field step; its fields are async, backend,"),
         ("nothing", "spec has no field nothing"),
         ("spec", "is not a path"),
         ("spec.nothing", "spec has no field nothing"),
@@ -161,7 +161,7 @@ def test_a_path_is_written_as_it_is_read(text: str) -> None:
         ("trainer.steps.more", "trainer.steps is replaced as a whole"),
     ],
 )
-def test_a_path_that_names_nothing_is_told(text: str, message: str) -> None:
+def test_a_path_that_names_no_field_is_a_problem(text: str, message: str) -> None:
     assert message in str(unset_problem(text))
 
 

@@ -23,7 +23,7 @@ def facts(model: Json) -> ModelFacts:
     return model_facts(typed(small_spec({"model": model})))
 
 
-def told(model: Json) -> list[tuple[str, str]]:
+def contradictions_of(model: Json) -> list[tuple[str, str]]:
     return list(contradictions(typed(small_spec({"model": model}))))
 
 
@@ -59,20 +59,20 @@ def test_positions_of_an_architecture_are_not_sure() -> None:
 
 def test_places_that_agree_are_accepted() -> None:
     model = {"layers": 64, "attentionHeads": 64, "architecture": "Qwen3-32B"}
-    assert told(model | {"config": CONFIG | {"max_position_embeddings": 131072}}) == []
+    assert contradictions_of(model | {"config": CONFIG | {"max_position_embeddings": 131072}}) == []
 
 
 def test_a_field_is_compared_with_every_other_place() -> None:
-    assert told({"layers": 65, "config": CONFIG}) == [
+    assert contradictions_of({"layers": 65, "config": CONFIG}) == [
         ("model.layers", "65, but model.config has num_hidden_layers 64; correct the field or remove it")
     ]
-    assert told({"experts": 8, "architecture": "Qwen3-32B"}) == [
+    assert contradictions_of({"experts": 8, "architecture": "Qwen3-32B"}) == [
         ("model.experts", "8, but model.architecture Qwen3-32B has no experts; correct the field or remove it")
     ]
 
 
 def test_a_config_is_compared_with_the_architecture() -> None:
-    assert told({"architecture": "Qwen3-235B-A22B", "config": CONFIG}) == [
+    assert contradictions_of({"architecture": "Qwen3-235B-A22B", "config": CONFIG}) == [
         (
             "model.architecture",
             "has num_experts 128, but model.config has no experts; remove one of them",

@@ -85,7 +85,7 @@ def test_a_reference_without_kind_means_a_recipe_of_the_cluster() -> None:
         ),
     ],
 )
-def test_a_chain_that_cannot_be_followed_is_told(
+def test_a_chain_that_cannot_be_resolved_is_a_violation(
     ref: object, recipes: tuple[Json, ...], field: str, message: str
 ) -> None:
     chain = resolve({"recipeRef": ref}, seen(*recipes))
@@ -104,12 +104,12 @@ def test_a_job_completes_its_recipe() -> None:
     assert checked.recipes[0].origin.kind is RecipeKind.CLUSTER_RL_RECIPE
 
 
-def test_a_missing_recipe_is_the_only_thing_told_of_a_job_that_relies_on_it() -> None:
+def test_a_missing_recipe_is_the_only_violation_of_a_job_that_uses_it() -> None:
     violations = validate("sums", {"recipeRef": reference("base"), "trainer": {"steps": 7}}).violations
     assert [violation.field for violation in violations] == ["spec.recipeRef"]
 
 
-def test_a_wrong_unset_and_a_null_are_told() -> None:
+def test_an_invalid_unset_and_a_null_are_violations() -> None:
     spec = small_spec() | {"unset": ["trainer.step"], "rollout": None, "data": {"train": [None]}}
     fields = [violation.field for violation in validate("sums", spec).violations]
     assert fields == ["spec.unset[0]", "spec.data.train[0]", "spec.rollout"]

@@ -38,7 +38,7 @@ LAB = AcceleratorTable(read_table(built_in_document(), {"lab": ROW}))
 LAB_SPEC = small_spec({"accelerator": {"class": "lab"}})
 
 
-def test_a_class_that_the_cluster_lacks_is_told_when_the_job_begins() -> None:
+def test_a_class_that_the_cluster_lacks_is_a_warning_when_the_job_begins() -> None:
     no_volcano = PodGroupApi(problem="the API server does not serve it")
     plan = decide(Observed(job(A2), snapshot=None, nodes=EMPTY, pod_group_api=no_volcano))
     assert reasons(plan)["Validated"] == ("True", "ValidWithWarnings")
@@ -50,7 +50,7 @@ def test_nodes_that_were_not_seen_are_no_reason_to_say_anything() -> None:
     assert reasons(plan)["Validated"] == ("True", "Valid")
 
 
-def test_a_pod_that_finds_no_node_is_told_what_the_nodes_are() -> None:
+def test_an_unschedulable_pod_is_reported_with_what_the_nodes_offer() -> None:
     scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
     waiting = pod(ready=False, conditions=[scheduled])
     world = {"clusters": (cluster(),), "pods": (waiting,)}

@@ -69,7 +69,7 @@ def test_a_lost_status_of_a_running_job_waits_for_no_source() -> None:
 def test_a_job_goes_on_when_its_source_is_gone_by_then(change: Json, siblings: dict[str, Json]) -> None:
     begun = status_after(decide(Observed(job(FROM), snapshot=None, siblings={"earlier": SAVED})))
     status = merged(begun, {"intent": {"ended": True}})
-    for _ in ("the edit is told", "the next generation begins") if change else ("it begins",):
+    for _ in ("the edit is reported", "the next generation begins") if change else ("it begins",):
         world = Observed(job(merged(FROM, change), status), snapshot=snapshot(FROM), siblings=siblings)
         status = status_after(decide(world))
     assert status["intent"]["clusterGeneration"] == 2

@@ -48,6 +48,15 @@ def test_a_job_that_does_not_have_it_yet_gets_it_behind_those_of_others() -> Non
     assert plan == Plan(effects=(SetFinalizers(("example.com/archive", STOP_FINALIZER)),))
 
 
+@pytest.mark.parametrize(("checkpoint", "waits"), [(HOLDING["checkpoint"], True), (None, False)])
+def test_a_ray_without_tokens_keeps_its_network_policy_while_it_saves(checkpoint: Json | None, *, waits: bool) -> None:
+    old_ray = {"rayVersion": "2.48.0", "unauthenticatedRay": True}
+    spec = merged(HOLDING, {"runtime": old_ray, "stop": None, "checkpoint": checkpoint})
+    plan = decide(held(spec, snapshot=snapshot(spec), metadata={"finalizers": []}))
+    assert plan.effects == ((SetFinalizers((STOP_FINALIZER,)),) if waits else ())
+    assert (decide(held(spec, snapshot=snapshot(spec))) == RELEASED) is not waits
+
+
 def test_the_stop_of_a_deletion_has_the_deadline_of_every_stop() -> None:
     told = wrote(decide(leaving())).stop
     assert told is not None

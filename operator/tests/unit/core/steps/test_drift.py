@@ -61,7 +61,7 @@ def on_recipe(recipes: dict[RecipeId, Json], spec: Json | None = None, **facts: 
     return running(job=job(spec or ON_BASE, status), snapshot=taken(), recipes=recipes, **facts)
 
 
-def told(plan: Plan, kind: str) -> str:
+def condition_message(plan: Plan, kind: str) -> str:
     return next(entry.message for entry in wrote(plan).conditions if entry.type == kind)
 
 
@@ -77,7 +77,7 @@ def edited(change: Json) -> Plan:
 def test_an_edit_lists_its_fields_and_is_taken_back() -> None:
     plan = edited({"trainer": {"learningRate": "1e-5", "steps": 50}})
     assert reasons(plan)["PendingChanges"] == ("True", "SpecChanged")
-    message = told(plan, "PendingChanges")
+    message = condition_message(plan, "PendingChanges")
     assert message.startswith(
         "trainer.steps: 40 -> 50; trainer.learningRate: 1e-6 -> 1e-5; the next cluster generation"
     )
@@ -89,14 +89,16 @@ def test_an_edit_lists_its_fields_and_is_taken_back() -> None:
 def test_fields_that_come_and_go_are_listed_by_their_key() -> None:
     spec = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}}))
     old = seen(job(status=status_recorded()), snapshot=snapshot(spec), clusters=(cluster(),), pods=())
-    assert "checkpoint.path: /data/saves -> unset" in told(decide(old), "PendingChanges")
+    assert "checkpoint.path: /data/saves -> unset" in condition_message(decide(old), "PendingChanges")
     env = group({"template": {"env": [{"name": "A", "value": "1"}]}})
-    assert 'template.env[A]: unset -> {"name":"A","value":"1"}; the next' in told(edited(env), "PendingChanges")
+    assert 'template.env[A]: unset -> {"name":"A","value":"1"}; the next' in condition_message(
+        edited(env), "PendingChanges"
+    )
 
 
 def test_a_long_list_of_changes_is_cut() -> None:
     change = {"verl": {"overrides": {f"+ray_kwargs.ray_init.key{number}": "v" * 100 for number in range(13)}}}
-    message = told(edited(change), "PendingChanges")
+    message = condition_message(edited(change), "PendingChanges")
     assert "verl.overrides[+ray_kwargs.ray_init.key9]: unset -> " + "v" * 59 + "…; and 3 more; " in message
 
 
@@ -106,16 +108,16 @@ def test_an_edit_of_what_takes_effect_at_once_is_no_pending_change() -> None:
     assert plan.empty
 
 
-def test_a_broken_edit_is_told_with_its_violations_and_changes_nothing_else() -> None:
+def test_an_invalid_edit_is_reported_with_its_violations_and_changes_nothing_else() -> None:
     plan = decide(seen(job(WRONG, status_recorded()), clusters=(cluster(),), pods=()))
     assert reasons(plan)["PendingChanges"] == ("True", "InvalidSpec")
-    assert "do not divide" in told(plan, "PendingChanges")
+    assert "do not divide" in condition_message(plan, "PendingChanges")
     assert wrote(plan).state is State.STARTING
 
 
 def test_steps_may_not_shrink_by_way_of_a_recipe_either() -> None:
     plan = edited({"trainer": {"steps": 7}})
-    assert "spec.trainer.steps: 7 is less than 40" in told(plan, "PendingChanges")
+    assert "spec.trainer.steps: 7 is less than 40" in condition_message(plan, "PendingChanges")
 
 
 def test_code_that_was_copied_is_not_copied_again() -> None:
@@ -123,10 +125,10 @@ def test_code_that_was_copied_is_not_copied_again() -> None:
         return small_spec({"code": {"type": "ConfigMap", "configMap": {"name": name}}})
 
     world = seen(job(code("new"), status_recorded()), snapshot=snapshot(code("old")), clusters=(cluster(),), pods=())
-    assert "spec.code.configMap: new, but old was copied" in told(decide(world), "PendingChanges")
+    assert "spec.code.configMap: new, but old was copied" in condition_message(decide(world), "PendingChanges")
 
 
-def test_without_its_snapshot_an_edit_is_told_without_its_fields() -> None:
+def test_without_a_snapshot_an_edit_is_reported_without_its_fields() -> None:
     subject = job(small_spec({"trainer": {"learningRate": "1"}}), status_recorded())
     plan = decide(Observed(subject, snapshot=None, clusters=(cluster(),), pods=()))
     assert reasons(plan)["PendingChanges"] == ("True", "SpecChanged")
@@ -153,14 +155,12 @@ def test_an_unchanged_recipe_is_no_news() -> None:
         ({BASE: recipe(SHORT, uid="another")}, "was deleted and created again"),
     ],
 )
-def test_a_recipe_that_is_not_what_was_taken_is_told_once_and_takes_nothing_with_it(
-    now: dict[RecipeId, Json], message: str
-) -> None:
+def test_a_changed_recipe_is_reported_once_and_changes_nothing_else(now: dict[RecipeId, Json], message: str) -> None:
     plan = decide(on_recipe(now))
     assert reasons(plan)["RecipeDrift"] == ("True", "RecipeChanged")
     assert "PendingChanges" not in reasons(plan)
-    assert f"ClusterRLRecipe base {message}; the job keeps" in told(plan, "RecipeDrift")
-    assert "annotation rljob.dev/refresh" in told(plan, "RecipeDrift")
+    assert f"ClusterRLRecipe base {message}; the job keeps" in condition_message(plan, "RecipeDrift")
+    assert "annotation rljob.dev/refresh" in condition_message(plan, "RecipeDrift")
     again = on_recipe(now)
     again = running(job=job(ON_BASE, plan.status), snapshot=again.snapshot, recipes=now)
     assert decide(again).empty
@@ -175,7 +175,7 @@ def test_of_a_recipe_that_cannot_be_read_nothing_is_said() -> None:
 def test_an_edit_is_judged_over_the_recipe_as_it_was_taken() -> None:
     now = {BASE: recipe({"trainer": {"learningRate": "1"}, "deadlines": {"progressSeconds": 1}}, 2)}
     plan = decide(on_recipe(now, merged(ON_BASE, {"trainer": {"steps": 60}})))
-    assert told(plan, "PendingChanges").startswith("trainer.steps: 40 -> 60; the next")
+    assert condition_message(plan, "PendingChanges").startswith("trainer.steps: 40 -> 60; the next")
 
 
 def test_a_deadline_of_the_recipe_is_that_of_the_recipe_as_it_was_taken() -> None:
@@ -194,7 +194,7 @@ def test_a_request_to_refresh_shows_what_it_would_bring() -> None:
     world = on_recipe(now)
     asked = job(ON_BASE, world.job["status"], annotations={labels.REFRESH: "once more"})
     plan = decide(running(job=asked, snapshot=taken(), recipes=now))
-    assert told(plan, "PendingChanges").startswith("trainer.learningRate: 1e-5 -> 1; ")
+    assert condition_message(plan, "PendingChanges").startswith("trainer.learningRate: 1e-5 -> 1; ")
 
 
 def test_another_recipe_is_read_when_the_job_names_it() -> None:
@@ -202,10 +202,10 @@ def test_another_recipe_is_read_when_the_job_names_it() -> None:
     found = recipe({"trainer": {"learningRate": "3"}})
     found["metadata"]["name"] = "other"
     plan = decide(on_recipe({**RECIPES, other: found}, merged(ON_BASE, {"recipeRef": {"name": "other"}})))
-    assert "recipeRef.name: base -> other; trainer.learningRate: 1e-5 -> 3" in told(plan, "PendingChanges")
+    assert "recipeRef.name: base -> other; trainer.learningRate: 1e-5 -> 3" in condition_message(plan, "PendingChanges")
 
 
-def test_another_renderer_is_told_of_the_running_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_of_another_renderer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     old = (cluster(ready=1),)
     world = running(job=job(status=status_training()), clusters=old)
     monkeypatch.setattr(labels, "RENDERER_VERSION", "9")
@@ -220,11 +220,11 @@ def test_a_cluster_without_the_mark_of_a_renderer_is_no_news() -> None:
     assert decide(running(job=job(status=status_training()), clusters=(cluster(ready=1, annotations=None),))).empty
 
 
-def test_a_cluster_with_the_runtime_of_an_earlier_operator_is_told() -> None:
+def test_a_cluster_with_the_runtime_of_an_earlier_operator_is_reported() -> None:
     old = (cluster(ready=1, annotations={labels.RUNTIME_IMAGE: "rljob.local/operator:earlier"}),)
     plan = decide(running(job=job(status=status_training()), clusters=old))
     assert reasons(plan)["RendererDrift"] == ("True", "RuntimeChanged")
-    assert "has the runtime of rljob.local/operator:earlier, this operator injects that of" in told(
+    assert "has the runtime of rljob.local/operator:earlier, this operator injects that of" in condition_message(
         plan, "RendererDrift"
     )
     same = (cluster(ready=1, annotations={labels.RUNTIME_IMAGE: OPERATOR_IMAGE}),)

@@ -47,7 +47,7 @@ def world(
     return running(job=job(spec, status), **known)
 
 
-def told(ray_job: RayJob = FAILED) -> Json:
+def recorded_end(ray_job: RayJob = FAILED) -> Json:
     """Return the status in which Ray's report is recorded, at second 0."""
     return status_after(decide(world(status_training(), ray_job)))
 
@@ -70,7 +70,7 @@ def test_rays_word_is_written_down_with_a_deadline_and_closes_nothing(progress: 
 
 def test_the_exporters_word_counts_when_it_comes_in_time() -> None:
     outcome = Outcome(7, "NoMoreTokens", "the data ended", last_step=9)
-    status = wrote(decide(world(told(), FAILED, ended(outcome)), seconds=10))
+    status = wrote(decide(world(recorded_end(), FAILED, ended(outcome)), seconds=10))
     assert (status.attempts[0].reason, status.attempts[0].last_step) == ("NoMoreTokens", 9)
     assert status.checkpoint is not None
     assert status.checkpoint.step == 8
@@ -78,7 +78,7 @@ def test_the_exporters_word_counts_when_it_comes_in_time() -> None:
 
 
 def test_an_exporter_that_knows_no_outcome_gives_its_figures_and_ray_the_rest() -> None:
-    status = wrote(decide(world(told(), UNSEEN, ended(None)), seconds=10))
+    status = wrote(decide(world(recorded_end(), UNSEEN, ended(None)), seconds=10))
     assert (status.attempts[0].reason, status.attempts[0].last_step) == ("DriverFailed", 9)
 
 
@@ -89,14 +89,14 @@ def test_a_driver_that_ended_before_the_launcher_began_has_no_better_word_to_wai
 
 @pytest.mark.parametrize("ray_job", [FAILED, UNSEEN, None], ids=["again", "silent", "forgotten"])
 def test_at_the_deadline_what_ray_said_counts(ray_job: RayJob | Unseen | None) -> None:
-    assert decide(world(told(), ray_job), seconds=59).empty
-    status = wrote(decide(world(told(), ray_job), seconds=60))
+    assert decide(world(recorded_end(), ray_job), seconds=59).empty
+    status = wrote(decide(world(recorded_end(), ray_job), seconds=60))
     assert status.state is State.FAILED
     assert (status.attempts[0].reason, status.attempts[0].last_step) == ("DriverFailed", 3)
 
 
 @pytest.mark.parametrize("began", [status_submitted(), status_training()], ids=["before", "after the first step"])
-def test_ray_alone_can_tell_of_a_success(began: Json) -> None:
+def test_ray_alone_can_report_a_success(began: Json) -> None:
     waiting = status_after(decide(world(began, DONE)))
     assert wrote(decide(world(waiting, DONE), seconds=60)).state is State.SUCCEEDED
 
@@ -104,11 +104,11 @@ def test_ray_alone_can_tell_of_a_success(began: Json) -> None:
 @pytest.mark.parametrize(("head", "clusters"), [(None, None), (pod(uid="another"), None), (None, ())])
 def test_a_success_is_none_the_less_for_the_loss_of_its_pods(head: Json | None, clusters: tuple[()] | None) -> None:
     gone: Json = {"head_pod": head, "pods": ()} | ({} if clusters is None else {"clusters": clusters})
-    assert wrote(decide(world(told(DONE), **gone), seconds=1)).state is State.SUCCEEDED
+    assert wrote(decide(world(recorded_end(DONE), **gone), seconds=1)).state is State.SUCCEEDED
 
 
 def test_while_the_last_word_is_waited_for_the_pods_are_looked_at() -> None:
-    seen = world(told())
+    seen = world(recorded_end())
     asked = requests(seen.job, seen.clusters, seen.head_pod, at(1))
     assert (asked.progress, asked.pods) == (True, Pods("ray.io/cluster=sums-0a1b2-1", urgent=True))
 
@@ -141,7 +141,7 @@ def test_whatever_number_a_driver_ends_with_fits_the_status() -> None:
 def test_nodes_that_the_launcher_named_are_kept_while_a_better_word_is_waited_for(named: dict[str, Any]) -> None:
     word = Outcome(65, "DeviceUnhealthy", "NPU 3 of node-7", **named).to_json().decode()
     unfit = RayJob(SUBMISSION_ID, RayJobState.FAILED, driver_exit_code=1, log_tail=word)
-    status = told(unfit)
+    status = recorded_end(unfit)
     assert "node-7" in (status["ending"].get("suspect"), *status["ending"].get("nodes", ()))
     closed = wrote(decide(world(status, unfit), 61.0))
     assert closed.attempts[-1].node == "node-7"

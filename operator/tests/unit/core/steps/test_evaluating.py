@@ -14,7 +14,6 @@ from builders import (
     decide,
     job,
     merged,
-    requests,
     running,
     saving,
     small_spec,
@@ -155,9 +154,8 @@ def test_a_score_is_recorded_and_reported_once() -> None:
         (child("Stopped", reward="0.5"), "is Stopped"),
         (child("Succeeded"), "without a score"),
         (child(state="Invalid", message="no such class"), "is invalid: no such class"),
-        (merged(child("Succeeded", reward="1"), {"metadata": {"ownerReferences": []}}), "not created by this operator"),
     ],
-    ids=["failed", "stopped", "no score", "invalid", "a stranger's"],
+    ids=["failed", "stopped", "no score", "invalid"],
 )
 def test_an_evaluation_without_a_score_is_an_entry_and_a_warning(found: Json, words: str) -> None:
     seen, _ = begun(EVERY)
@@ -173,24 +171,6 @@ def test_the_state_of_the_evaluation_is_shown_while_it_runs() -> None:
     plan = decide(replace(seen, evaluation=child(state="Pending")))
     (entry,) = entries(plan)
     assert (entry.created, entry.message) == (True, "Pending")
-    same = after(seen, plan, evaluation=child(state="Pending"), progress=answer())
-    recorded = decide(same)
-    assert wrote(recorded).state == "Training"
-    assert decide(after(same, recorded)).requeue_after_seconds == 10.0
-
-
-def test_one_that_was_deleted_is_not_created_again() -> None:
-    seen, _ = begun(EVERY)
-    shown = after(seen, decide(replace(seen, evaluation=child(state="Pending"))))
-    (done,) = entries(decide(replace(shown, evaluation=None)))
-    assert (done.state, "was deleted" in str(done.message)) == (EvaluationState.FAILED, True)
-
-
-def test_a_removed_field_ends_one_that_was_not_created() -> None:
-    seen, _ = begun(EVERY)
-    spec = {name: value for name, value in seen.job["spec"].items() if name != "evaluation"}
-    (done,) = entries(decide(replace(seen, job={**seen.job, "spec": spec}, evaluation=None)))
-    assert (done.state, done.message) == (EvaluationState.FAILED, "spec.evaluation was removed")
 
 
 @pytest.mark.parametrize("cause", list(RefusalCause))
@@ -206,24 +186,12 @@ def test_a_refused_one_is_an_entry_and_the_next_checkpoint_is_tried(cause: Refus
     assert [entry.step for entry in entries(decide(saved_at(recorded, 4)))] == [2, 4]
 
 
-def test_one_that_could_not_be_read_decides_nothing() -> None:
-    seen, _ = begun(EVERY)
-    assert wrote(decide(replace(seen, progress=answer()))).state == "Training"
-
-
 def test_nothing_is_evaluated_while_the_snapshot_cannot_be_read() -> None:
     assert entries(decide(replace(world(EVERY), snapshot=UNSEEN, progress=answer()))) == []
 
 
 def test_a_run_that_has_saved_nothing_has_nothing_to_evaluate() -> None:
     assert entries(decide(world(EVERY, saved=None, progress=answer()))) == []
-
-
-def test_the_jobs_evaluation_is_asked_for_only_while_one_is_under_way() -> None:
-    seen, entry = begun(EVERY)
-    assert requests(seen.job, seen.clusters, seen.head_pod, NOW).evaluation_name == entry.name
-    quiet = world(EVERY)
-    assert requests(quiet.job, quiet.clusters, quiet.head_pod, NOW).evaluation_name is None
 
 
 @pytest.mark.parametrize(
@@ -245,22 +213,6 @@ def test_every_nth_checkpoint_is_evaluated(every: int, steps: tuple[int, ...], e
             if plan.status is not None:
                 seen = after(seen, plan)
     assert [entry["step"] for entry in seen.job["status"]["evaluation"]["steps"]] == evaluated
-
-
-@pytest.mark.parametrize(("word", "steps"), [("Succeeded", [2]), ("Failed", [])])
-def test_the_last_checkpoint_of_a_success_is_evaluated(word: str, steps: list[int]) -> None:
-    seen = finished(world({"every": 9}))
-    assert [entry.step for entry in entries(decide(finished(seen, word)))] == steps
-
-
-def test_a_finished_job_is_kept_until_its_evaluation_has_ended() -> None:
-    seen = finished(world(EVERY, more={"cleanup": {"jobAfterSeconds": 0}}))
-    seen = after(seen, decide(seen))
-    shown = after(seen, decide(replace(seen, evaluation=child(state="Queued")), 1))
-    waits = decide(replace(shown, evaluation=child(state="Queued")), 2)
-    assert (waits.effects, waits.requeue_after_seconds) == ((), 15.0)
-    ended = after(shown, decide(replace(shown, evaluation=child("Succeeded", reward="1")), 3))
-    assert [type(effect).__name__ for effect in decide(ended, 4).effects] == ["DeleteObject"]
 
 
 def test_only_the_last_entries_are_kept() -> None:

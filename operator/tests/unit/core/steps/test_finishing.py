@@ -52,6 +52,10 @@ def test_a_cluster_may_linger_for_its_time() -> None:
     assert decide(finished(cluster(), spec=LINGER), seconds=100).effects == (DELETION,)
 
 
+def test_a_cluster_that_was_refused_for_its_open_ray_does_not_linger() -> None:
+    assert decide(finished(cluster(), spec=LINGER, reason="RayWithoutTokens")).effects == (DELETION,)
+
+
 def test_an_end_without_time_counts_from_now() -> None:
     world = finished(cluster(), spec=LINGER, finishedTime=None)
     assert decide(world, seconds=40) == Plan(requeue_after_seconds=100)
@@ -112,7 +116,7 @@ def test_a_reason_that_is_no_word_is_replaced(reason: str) -> None:
     assert (status.reason, status.message) == ("DriverFailed", "why")
 
 
-def test_the_last_step_is_the_highest_that_anybody_told() -> None:
+def test_the_last_step_is_the_highest_that_was_reported() -> None:
     told = answer({"step": 7, "phase": Phase.ENDED})
     ended = running(progress=told, ray_job=RayJob(SUBMISSION_ID, RayJobState.FAILED))
     assert wrote(decide(ended)).attempts[0].last_step == 7

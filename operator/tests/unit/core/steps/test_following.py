@@ -178,7 +178,7 @@ def test_a_head_that_only_the_watch_lacks_is_not_lost(living: tuple[Json, ...] |
     assert plan.requeue_after_seconds is not None
 
 
-def test_the_first_step_is_a_transition_that_the_condition_tells() -> None:
+def test_the_first_step_changes_the_condition_without_an_event() -> None:
     plan = decide(running(progress=answer({"reward": math.nan, "step_seconds": 4.0})))
     status = wrote(plan)
     assert status.state is State.TRAINING

@@ -8,7 +8,6 @@ import pytest
 from builders import Json, answer, at, decide, job, reasons, running, status_after, status_submitted, wrote
 
 from rljob.api.status import ConditionType, State
-from rljob.core import start_message
 from rljob.core.observed import PROGRESS_WRITE_SECONDS, UNSEEN, Observed, Silence
 from rljob.core.plan import Plan
 from rljob.core.status import condition
@@ -27,7 +26,7 @@ def loading(seconds: float = 20.0) -> Plan:
     return decide(starting(None, StartStage.LOADING_MODEL, 0, 2), seconds)
 
 
-def test_the_first_stage_is_told_at_once_in_status_and_condition() -> None:
+def test_the_first_stage_is_written_at_once_to_status_and_condition() -> None:
     plan, text = loading(), "loading the model: 0 of 2 ranks are done (20 s at 2026-01-01T12:00:20Z)"
     assert (wrote(plan).state, wrote(plan).reason, wrote(plan).message) == (State.STARTING, "Submitted", text)
     told = condition(wrote(plan), ConditionType.PROGRESSING)
@@ -38,7 +37,7 @@ def test_the_first_stage_is_told_at_once_in_status_and_condition() -> None:
     assert plan.rests
 
 
-def test_a_stage_that_lasts_is_told_once() -> None:
+def test_a_stage_that_lasts_is_written_once() -> None:
     assert decide(starting(status_after(loading()), StartStage.LOADING_MODEL, 0, 2), 900).status is None
 
 
@@ -55,7 +54,7 @@ def test_a_stage_that_lasts_is_told_once() -> None:
 @pytest.mark.parametrize(
     ("stage", "numbers"), [(StartStage.LOADING_MODEL, (1, 2)), (StartStage.FIRST_ROLLOUT, ())], ids=str
 )
-def test_what_comes_next_is_told_at_the_interval_of_all_jobs(
+def test_later_stages_are_written_at_the_interval_of_all_jobs(
     stage: StartStage, numbers: tuple[int, ...], shared: float, seconds: float, writes: bool
 ) -> None:
     world = replace(starting(status_after(loading()), stage, *numbers), progress_write_seconds=shared)
@@ -79,7 +78,7 @@ def test_the_first_step_ends_it() -> None:
     assert (told.reason, told.message, wrote(plan).message) == ("Training", "", None)
 
 
-def test_a_head_that_answers_again_tells_the_stage() -> None:
+def test_the_stage_is_written_when_the_head_answers_again() -> None:
     silence = Silence(at(20), at(20))
     silent = decide(running(job=job(status=status_after(loading())), progress=UNSEEN, silence=silence), 400)
     assert reasons(silent)["Progressing"] == ("Unknown", "HeadSilent")
@@ -92,4 +91,3 @@ def test_a_head_that_answers_again_tells_the_stage() -> None:
 def test_an_image_without_known_stages_leaves_the_message_alone(start: StartProgress | None) -> None:
     told = answer({"phase": Phase.STARTING, "step": 0, "start": start})
     assert decide(running(progress=told), 600).status is None
-    assert start_message.read("the driver is starting") is None

@@ -97,7 +97,7 @@ def test_the_copys_digest_is_remembered_whatever_the_user_does_to_his_own() -> N
     assert (resolved.code.type, resolved.code.config_map) == ("ConfigMap", "rewards")
 
 
-def test_missing_code_is_told_and_waited_for_until_the_start_deadline() -> None:
+def test_missing_code_is_reported_and_waited_for_until_the_start_deadline() -> None:
     plan = decide(coding(code=None, code_copy=None), seconds=1799)
     assert reasons(plan)["Initialized"] == ("False", "CodeMissing")
     assert (wrote(plan).state, wrote(plan).message) == (

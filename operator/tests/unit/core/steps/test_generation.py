@@ -23,7 +23,7 @@ PREPARED = small_spec({"initializers": [{"name": "prepare", "command": ["true"]}
 JOB_NAME = "sums-0a1b2-prepare"
 
 
-def test_warnings_are_told_in_the_condition_and_by_one_event() -> None:
+def test_warnings_are_written_to_the_condition_and_one_event() -> None:
     spec = small_spec(saved({"everySteps": 1_000}))
     plan = decide(Observed(job(spec), snapshot=None))
     assert reasons(plan)["Validated"] == ("True", "ValidWithWarnings")

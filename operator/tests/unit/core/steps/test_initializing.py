@@ -177,7 +177,7 @@ def test_the_words_of_an_earlier_initializer_are_not_those_of_this_one() -> None
     assert (said.name, said.line) == ("prepare", "")
 
 
-def test_an_initializer_after_another_is_told_by_an_event() -> None:
+def test_an_initializer_after_another_creates_an_event() -> None:
     plan = hearing(UNSEEN, {"name": "earlier", "line": "half", "observedTime": "2026-01-01T12:00:00Z"})
     assert [note.message for note in plan.events] == ["initializer prepare is running"]
 
@@ -204,7 +204,7 @@ def test_what_was_skipped_is_named_when_the_initializers_are_complete() -> None:
     assert reasons(decide(unseen))["Initialized"] == ("True", "InitializersComplete")
 
 
-def told_of(note: str) -> Json:
+def event_with_note(note: str) -> Json:
     return {"metadata": {"name": "event"}, "note": note}
 
 
@@ -219,7 +219,7 @@ def refused(plan: Plan | None = None, *pods: Json, note: str = QUOTA, seconds: f
         snapshot=snapshot(PREPARED),
         initializers={JOB_NAME: OWN},
         pods=pods,
-        initializer_events=(told_of(note),) if note else (),
+        initializer_events=(event_with_note(note),) if note else (),
     )
     return decide(world, seconds)
 

@@ -41,7 +41,7 @@ def test_at_the_start_deadline_the_job_waits_on_and_says_for_whom() -> None:
 
 
 @pytest.mark.parametrize("pods", [(), UNSEEN], ids=["looked at", "not looked at"])
-def test_it_is_told_once_and_then_only_its_events_are_asked_for(pods: tuple[Json, ...] | Unseen) -> None:
+def test_it_is_reported_once_and_then_only_its_events_are_requested(pods: tuple[Json, ...] | Unseen) -> None:
     assert waiting(HOURS, status_away(), pods=pods) == Plan(requeue_after_seconds=300.0)
     asked = requests(job(status=status_away()), (untouched(),), None, at(HOURS))
     assert (asked.pods, asked.cluster_events) == (None, True)

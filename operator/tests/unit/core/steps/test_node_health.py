@@ -76,7 +76,7 @@ class Run:
             self.status = status_after(plan)
         return plan
 
-    def until_told(self, *looks: NodeLook) -> Plan:
+    def until_reported(self, *looks: NodeLook) -> Plan:
         """Apply the first write, and return what follows."""
         self.see()
         return self.see(*looks)
@@ -86,7 +86,7 @@ def degraded(plan: Plan) -> tuple[str, str]:
     return reasons(plan)["Degraded"]
 
 
-def test_a_run_on_nodes_that_are_well_is_not_told_of() -> None:
+def test_a_run_on_healthy_nodes_has_no_condition_degraded() -> None:
     run = Run()
     assert "Degraded" not in reasons(run.see(look()))
     assert run.see(look()).empty
@@ -102,9 +102,9 @@ def test_a_run_on_nodes_that_are_well_is_not_told_of() -> None:
         (look(offered=0), "DevicesNotOffered"),
     ],
 )
-def test_what_a_run_can_live_with_is_told_once_and_nothing_else_is_done(seen_as: NodeLook, reason: str) -> None:
+def test_a_tolerable_fault_is_reported_once_and_nothing_else_is_done(seen_as: NodeLook, reason: str) -> None:
     run = Run()
-    plan = run.until_told(seen_as)
+    plan = run.until_reported(seen_as)
     assert degraded(plan) == ("True", reason)
     assert [event.reason for event in plan.events] == [reason]
     for _ in range(3):
@@ -118,7 +118,7 @@ def test_what_a_run_can_live_with_is_told_once_and_nothing_else_is_done(seen_as:
 
 def test_another_message_is_no_news_but_another_reason_is() -> None:
     run = Run()
-    run.until_told(look("SubHealthFault"))
+    run.until_reported(look("SubHealthFault"))
     plan = run.see(look("PreSeparateNPU"))
     assert (plan.status is not None, plan.events) == (True, ())
     run.seconds = 30
@@ -131,7 +131,7 @@ def test_another_message_is_no_news_but_another_reason_is() -> None:
 
 def test_what_was_not_seen_changes_nothing() -> None:
     run = Run()
-    assert run.until_told().empty
+    assert run.until_reported().empty
     run.see(look("SubHealthFault"))
     assert run.see(held=UNSEEN).empty
     assert run.see().empty, "a node that was not read may be unchanged"
@@ -140,7 +140,7 @@ def test_what_was_not_seen_changes_nothing() -> None:
 
 def test_a_device_at_fault_lets_the_run_save_and_leave() -> None:
     run = Run()
-    assert degraded(run.until_told(look("SeparateNPU"))) == ("True", "DeviceFault")
+    assert degraded(run.until_reported(look("SeparateNPU"))) == ("True", "DeviceFault")
     plan = run.see(look("SeparateNPU"))
     stop = wrote(plan).stop
     assert stop is not None
@@ -153,7 +153,7 @@ def test_a_device_at_fault_lets_the_run_save_and_leave() -> None:
 @pytest.mark.parametrize("seen_as", [look(offered=1), look("RestartBusiness", offered=1)])
 def test_what_may_pass_must_last_a_minute(seen_as: NodeLook) -> None:
     run = Run()
-    run.until_told(seen_as)
+    run.until_reported(seen_as)
     run.seconds = 59
     assert run.see(seen_as).empty
     run.seconds = 60
@@ -162,7 +162,7 @@ def test_what_may_pass_must_last_a_minute(seen_as: NodeLook) -> None:
 
 def leave(run: Run, *looks: NodeLook, code: int = 66) -> Plan:
     """Report the fault, request the stop, and end the run."""
-    run.until_told(*looks)
+    run.until_reported(*looks)
     run.seconds = 60
     run.see(*looks)
     end = Outcome(code, "Stopped", "saved step 3", last_step=3)
@@ -189,7 +189,7 @@ def test_a_run_that_succeeds_meanwhile_has_succeeded() -> None:
 
 def test_a_head_that_does_not_answer_in_time_is_not_waited_for() -> None:
     run = Run()
-    run.until_told(look("SeparateNPU"))
+    run.until_reported(look("SeparateNPU"))
     run.see(look("SeparateNPU"))
     run.seconds = 100
     (attempt,) = wrote(run.see(look("SeparateNPU"), progress=UNSEEN)).attempts
@@ -204,7 +204,7 @@ def test_a_fault_that_a_restart_clears_leaves_the_node_in_use() -> None:
 def test_with_a_new_save_a_run_is_taken_off_a_bad_device_at_once() -> None:
     run = Run(merged(SPEC, {"restart": {"maxInfrastructureRestarts": 1}}))
     run.status["budget"] = {"infrastructureFailures": 1}
-    run.until_told(look("SeparateNPU"))
+    run.until_reported(look("SeparateNPU"))
     run.seconds = 60
     told = run.see(
         look("SeparateNPU"), progress=answer({"step": 6, "checkpoint_step": 5, "observed_time": at(60).timestamp()})
@@ -221,7 +221,7 @@ def test_with_a_new_save_a_run_is_taken_off_a_bad_device_at_once() -> None:
 def test_a_run_without_another_attempt_goes_on_as_long_as_it_can(limit: int) -> None:
     run = Run(merged(SPEC, {"restart": {"maxInfrastructureRestarts": limit, "maxRestarts": limit}}))
     run.status["budget"] = {"infrastructureFailures": limit}
-    plan = run.until_told(look("SeparateNPU"))
+    plan = run.until_reported(look("SeparateNPU"))
     (told,) = [entry for entry in wrote(plan).conditions if entry.type == "Degraded"]
     word = "1 used up" if limit else "is 0"
     assert told.message.endswith(f"the run continues as long as it can, since restart.maxInfrastructureRestarts {word}")

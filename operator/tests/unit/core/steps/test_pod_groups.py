@@ -84,6 +84,18 @@ def test_nothing_begins_before_it_is_known_what_the_cluster_serves() -> None:
     assert (decision.value, decision.reason) == ("Volcano", "set in the spec")
 
 
+@pytest.mark.parametrize(("api", "advised"), [(THERE, False), (ABSENT, True)])
+def test_volcano_is_not_advised_to_a_job_that_gets_it(api: PodGroupApi, advised: bool) -> None:
+    spec = small_spec({"accelerator": {"class": "atlas-a2"}})
+    (validated,) = (
+        condition
+        for condition in wrote(decide(Observed(job(spec), snapshot=None, pod_group_api=api))).conditions
+        if condition.type == "Validated"
+    )
+    assert "2 of 8 devices of a node" in validated.message
+    assert ("set scheduling.gang to Volcano" in validated.message) == advised
+
+
 def test_a_restart_goes_by_what_was_decided_and_asks_nobody() -> None:
     status = begun()
     status["intent"]["ended"] = True
@@ -199,7 +211,7 @@ def test_volcano_may_write_down_later_than_the_pods_are_ready_that_they_go() -> 
     assert reasons(decide(world))["Admitted"] == ("True", "Admitted")
 
 
-def test_a_young_cluster_may_be_let_go_before_anybody_is_told() -> None:
+def test_a_young_cluster_may_be_scheduled_before_anything_is_reported() -> None:
     assert waiting(group(), age=4) == Plan(requeue_after_seconds=6.0)
     queued = status_after(waiting(group()))
     assert waiting(group(), status=queued, age=4).status is None

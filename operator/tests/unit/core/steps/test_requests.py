@@ -180,6 +180,15 @@ def test_a_request_that_is_taken_back_too_late_is_answered_once_per_edit() -> No
     assert decide(gone(SAVING, status_after(plan), generation=3)) == Plan()
 
 
+def test_it_is_answered_whatever_the_words_of_the_end_are() -> None:
+    """After a lost status, `finish_again` writes others."""
+    lost = finished()
+    for condition in lost["conditions"]:
+        condition["message"] = condition["message"].removeprefix("StopRequested: ")
+    (note,) = decide(gone(SAVING, lost, generation=3)).events
+    assert note.reason == "StopRequested"
+
+
 @pytest.mark.parametrize("other", [status_finished(), {**status_finished(), "reason": "Stopped"}])
 def test_an_edit_of_a_job_that_ended_by_itself_is_not_answered(other: Json) -> None:
     assert decide(gone(SAVING, other, generation=3)) == Plan()

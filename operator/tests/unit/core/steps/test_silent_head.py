@@ -26,7 +26,7 @@ def silent(
     return decide(running(job=training, progress=UNSEEN, ray_job=ray_job, silence=silence), seconds=seconds)
 
 
-def test_a_silence_of_five_minutes_is_told_and_ends_no_run() -> None:
+def test_a_silence_of_five_minutes_is_reported_and_ends_no_run() -> None:
     plan = silent(301)
     assert reasons(plan)["Progressing"] == ("Unknown", "HeadSilent")
     assert wrote(plan).state is State.TRAINING

@@ -134,12 +134,39 @@ def test_the_clusters_uid_is_written_down_with_the_first_news_of_it(world: Json,
     assert status.ray_cluster.dashboard_url == f"http://{CLUSTER_NAME}-head-svc.team.svc:8265"
 
 
+OLD_RAY = small_spec({"runtime": {"rayVersion": "2.48.0", "unauthenticatedRay": True}})
+
+
+def test_the_ports_of_a_ray_without_tokens_are_closed_before_its_cluster_is_made() -> None:
+    world = Observed(job(OLD_RAY, status_initialized()), snapshot=snapshot(OLD_RAY), config=config(OLD_RAY))
+    policy, made = (effect.manifest for effect in decide(world).effects if isinstance(effect, CreateObject))
+    assert (policy["kind"], made["kind"]) == ("NetworkPolicy", "RayCluster")
+
+
+def test_the_dashboard_of_a_ray_without_tokens_has_no_address() -> None:
+    found = configmap.read_raycluster(config(OLD_RAY))
+    found["metadata"]["uid"] = "cluster-uid"
+    found["metadata"]["creationTimestamp"] = cluster()["metadata"]["creationTimestamp"]
+    world: Json = {"clusters": (found,), "snapshot": snapshot(OLD_RAY), "pods": WAITS}
+    status = wrote(decide(seen(job(OLD_RAY, status_initialized()), **world), 900))
+    assert status.ray_cluster is not None
+    assert status.ray_cluster.dashboard_url is None
+
+
 def test_on_the_nodes_network_the_dashboard_is_at_the_port_of_the_block() -> None:
     spec = small_spec({"network": {"mode": "Host"}})
     status = status_initialized() | {"network": {"portBlock": 20_000}}
     told = wrote(decide(seen(job(spec, status), **READY | {"snapshot": snapshot(spec)})))
     assert told.ray_cluster is not None
     assert told.ray_cluster.dashboard_url == f"http://{CLUSTER_NAME}-head-svc.team.svc:20001"
+
+
+def test_the_packages_of_the_cluster_are_written_down() -> None:
+    wheels = [f"a==1.0 --hash=sha256:{'0' * 64} --hash=sha256:{'1' * 64}", f"b==2.0 --hash=sha256:{'2' * 64}"]
+    spec = small_spec({"runtime": {"packages": {"requirements": wheels}}})
+    told = wrote(decide(seen(job(spec, status_initialized()), **READY | {"snapshot": snapshot(spec)})))
+    assert told.ray_cluster is not None
+    assert told.ray_cluster.packages == "a==1.0 b==2.0"
 
 
 @pytest.mark.parametrize(("image", "verl"), [(OPERATOR_IMAGE, "0.9.1"), (None, None)])
@@ -162,7 +189,7 @@ def test_a_cluster_that_is_there_is_no_news() -> None:
     assert decide(seen(job(status=status_initialized()), clusters=(cluster(),), pods=WAITS)).empty
 
 
-def test_a_cluster_that_nobody_told_of_is_made_again_when_its_pods_are_gone() -> None:
+def test_a_vanished_cluster_is_created_again_when_its_pods_are_gone() -> None:
     left = seen(job(status=status_initialized()), config=config(), former_heads=(pod(),))
     assert decide(left) == Plan(requeue_after_seconds=5.0)
     assert wrote(decide(left, 1800)).reason == "StartDeadlineExceeded"
@@ -186,7 +213,7 @@ def test_a_cluster_that_only_the_watch_lacks_is_not_lost(live: Json | Unseen) ->
     assert plan == Plan(requeue_after_seconds=5.0)
 
 
-def test_what_holds_the_pods_up_is_told() -> None:
+def test_an_unschedulable_pod_is_reported_with_an_event() -> None:
     unschedulable = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no NPU"}])
     plan = waiting(pods=(unschedulable,))
     assert reasons(plan)["ClusterReady"] == ("False", "PodUnschedulable")
@@ -194,7 +221,7 @@ def test_what_holds_the_pods_up_is_told() -> None:
     assert plan.requeue_after_seconds == 7.5
 
 
-def test_pods_that_merely_start_are_told_when_half_of_the_time_is_gone_and_without_an_event() -> None:
+def test_pods_that_are_starting_are_reported_after_half_of_the_deadline_without_an_event() -> None:
     # The cluster is 30 s old at 0.
     early = waiting(884, pods=WAITS)
     assert early.empty
@@ -204,20 +231,20 @@ def test_pods_that_merely_start_are_told_when_half_of_the_time_is_gone_and_witho
     assert plan.events == ()
 
 
-def test_a_pod_that_takes_long_is_told_after_five_minutes() -> None:
+def test_a_pod_that_takes_long_is_reported_after_five_minutes() -> None:
     slow = pod(ready=False)
     slow["metadata"]["creationTimestamp"] = "2026-01-01T12:00:10Z"
     assert waiting(309, pods=(slow,)).empty
     assert reasons(waiting(310, pods=(slow,)))["ClusterReady"] == ("False", "PodStarting")
 
 
-def test_which_pod_is_waited_for_is_told_anew_once_one_was_told() -> None:
+def test_another_pod_that_is_waited_for_updates_the_message() -> None:
     told = as_json(waiting(885, pods=WAITS))
     other = decide(seen(job(status=told), clusters=(cluster(),), pods=(pod("worker", ready=False),)), 945)
     assert wrote(other).message == "pod worker waits for its containers"
 
 
-def test_that_nobody_makes_pods_is_told_after_two_minutes_and_without_an_event() -> None:
+def test_missing_pods_are_reported_after_two_minutes_without_an_event() -> None:
     young = waiting(89)
     assert young.empty
     assert young.requeue_after_seconds == pytest.approx(29.75)
@@ -282,7 +309,7 @@ def test_an_edited_deadline_leaves_a_run_alone() -> None:
     assert decide(running(job=edited, progress=answer())).empty
 
 
-def test_that_pods_come_after_all_is_told_at_once() -> None:
+def test_pods_that_come_late_update_the_condition_at_once() -> None:
     plan = decide(seen(job(status=as_json(waiting(90))), clusters=(cluster(),), pods=WAITS), 100)
     assert reasons(plan)["ClusterReady"] == ("False", "PodStarting")
 
@@ -294,7 +321,7 @@ def refused(name: str) -> Json:
     return made
 
 
-def test_pods_that_kuberay_cannot_make_are_told_at_once_and_once() -> None:
+def test_pods_that_kuberay_cannot_create_are_reported_at_once_and_once() -> None:
     def plan(name: str, status: Json) -> Plan:
         return decide(seen(job(status=status), clusters=(refused(name),), pods=(pod(),)))
 
@@ -307,14 +334,14 @@ def test_pods_that_kuberay_cannot_make_are_told_at_once_and_once() -> None:
     assert plan("worker-fghij", as_json(first)).empty
 
 
-def test_that_nothing_holds_pods_up_any_more_is_told_at_once() -> None:
+def test_pods_that_become_schedulable_update_the_condition_at_once() -> None:
     unschedulable = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no NPU"}])
     told = as_json(waiting(pods=(unschedulable,)))
     plan = decide(seen(job(status=told), clusters=(cluster(),), pods=WAITS), 10)
     assert reasons(plan)["ClusterReady"] == ("False", "PodStarting")
 
 
-def test_what_holds_pods_up_is_told_before_that() -> None:
+def test_an_image_that_cannot_be_pulled_is_reported_at_once() -> None:
     failed = {"name": "ray", "state": {"waiting": {"reason": "ErrImagePull"}}}
     assert reasons(waiting(0, pods=(pod(ready=False, containerStatuses=[failed]),)))["ClusterReady"] == (
         "False",
@@ -322,7 +349,7 @@ def test_what_holds_pods_up_is_told_before_that() -> None:
     )
 
 
-def test_nothing_is_told_of_pods_that_were_not_looked_at() -> None:
+def test_nothing_is_reported_about_pods_that_were_not_read() -> None:
     assert waiting(pods=UNSEEN) == Plan(requeue_after_seconds=7.5)
 
 

@@ -223,7 +223,7 @@ HELD_UP = cluster(deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["somebod
     ],
     ids=["orphan", "finalizer", "finalizer of one that only a live read shows"],
 )
-def test_what_nobody_ends_is_told_after_two_minutes(left: Json, words: str) -> None:
+def test_a_pod_that_does_not_terminate_is_reported_after_two_minutes(left: Json, words: str) -> None:
     status = closed()
     deadline = (times.from_text(status["stop"]["deadline"]) - NOW).total_seconds()
     assert decide(stopping(status, **left), 119).empty
@@ -233,7 +233,7 @@ def test_what_nobody_ends_is_told_after_two_minutes(left: Json, words: str) -> N
     assert again == Plan(requeue_after_seconds=5.0)
 
 
-def test_what_is_still_ended_by_somebody_is_not_told() -> None:
+def test_pods_that_are_still_terminating_are_not_reported() -> None:
     going = ORPHAN | {"metadata": ORPHAN["metadata"] | {"deletionTimestamp": "2026-01-01T12:20:00Z"}}
     for left in (
         {"clusters": (), "live_cluster": None, "pods": (going,)},
@@ -322,6 +322,8 @@ def test_a_frozen_cluster_may_be_the_snapshot_as_well() -> None:
         (["other/spec/3", "u/code", "u/spec/x", "", "u/initializer/7"], None, 0),
     ],
 )
-def test_what_a_job_left_tells_how_far_it_came(intents: list[str], latest: str | None, last: int) -> None:
+def test_leftover_objects_yield_the_snapshot_and_the_last_generation(
+    intents: list[str], latest: str | None, last: int
+) -> None:
     found = recall("u", [*map(kept, intents), {"metadata": {"name": "bare"}}])
     assert (found.snapshot["metadata"]["name"] if found.snapshot else None, found.last_generation) == (latest, last)

@@ -15,7 +15,9 @@ from builders import (
     at,
     decide,
     job,
+    pod,
     reasons,
+    requests,
     running,
     saving,
     small_spec,
@@ -50,6 +52,17 @@ def test_the_submission_goes_to_the_intended_head_with_the_data_of_the_attempt()
     assert plan.requeue_after_seconds == 2.0
 
 
+def test_without_tokens_the_exporter_takes_the_submission_and_answers_about_it() -> None:
+    head = pod()
+    head["metadata"]["labels"] = {"rljob.dev/unauthenticated-ray": "true"}
+    world = intended(None, head_pod=head)
+    (effect,) = decide(world).effects
+    assert isinstance(effect, SubmitJob)
+    asked = requests(world.job, world.clusters, world.head_pod, at(0)).head
+    assert asked is not None
+    assert effect.port == asked.dashboard_port == asked.api_port == 8091
+
+
 def test_nothing_is_submitted_before_ray_was_asked() -> None:
     assert decide(intended(UNSEEN)) == Plan(requeue_after_seconds=2.0)
 
@@ -65,7 +78,7 @@ def test_a_submission_that_ray_never_takes_ends_at_the_start_deadline(ray_job: U
     assert wrote(decide(intended(ray_job), seconds=seconds)).reason == "StartDeadlineExceeded"
 
 
-def test_a_job_api_that_stays_silent_is_told_of_once() -> None:
+def test_a_job_api_that_stays_silent_is_reported_once() -> None:
     assert decide(intended(UNSEEN), seconds=299) == Plan(requeue_after_seconds=2.0)
     told = decide(intended(UNSEEN), seconds=300)
     assert reasons(told)["Progressing"] == ("Unknown", "HeadSilent")
@@ -96,9 +109,7 @@ SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 
     ("spec", "path", "told"),
     [(SAVING, "/data/saves", "4"), (SAVING, "/data/earlier", None), (small_spec(), "/data/saves", None)],
 )
-def test_the_submission_tells_what_is_saved_in_the_folder_that_it_goes_by(
-    spec: Json, path: str, told: str | None
-) -> None:
+def test_the_submission_contains_the_step_that_is_saved_in_its_folder(spec: Json, path: str, told: str | None) -> None:
     kept = {"step": 4, "path": path, "savedTime": "2026-01-01T12:00:01Z"}
     status = status_intended() | {"checkpoint": kept}
     (effect,) = decide(running(job=job(spec, status), snapshot=snapshot(spec), ray_job=None)).effects

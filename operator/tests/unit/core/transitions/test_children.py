@@ -38,6 +38,7 @@ def test_every_kind_of_child_has_its_reason() -> None:
         "Secret": Reason.SECRET_REFUSED,
         "Job": Reason.JOB_REFUSED,
         "PodGroup": Reason.POD_GROUP_REFUSED,
+        "NetworkPolicy": Reason.NETWORK_POLICY_REFUSED,
         "RayCluster": Reason.RAY_CLUSTER_REFUSED,
         "RLJob": Reason.RLJOB_REFUSED,
     }
@@ -57,13 +58,13 @@ def kinds(plan: Plan) -> list[str]:
     return [effect.manifest["kind"] for effect in plan.effects if isinstance(effect, CreateObject | CreateToken)]
 
 
-def told(status: Json | None = None) -> Json:
+def refused_status(status: Json | None = None) -> Json:
     plan = freezing(status or status_begun(), 10, denied())
     assert plan.status is not None
     return dict(plan.status)
 
 
-def test_a_refused_child_is_told_with_the_servers_words() -> None:
+def test_a_refused_child_is_reported_with_the_message_of_the_server() -> None:
     plan = freezing(status_begun(), 10, denied())
     assert (wrote(plan).state, wrote(plan).reason) == (State.STARTING, "ConfigMapRefused")
     assert wrote(plan).message == f"ConfigMap {CLUSTER_NAME}: {QUOTA}"
@@ -72,24 +73,24 @@ def test_a_refused_child_is_told_with_the_servers_words() -> None:
 
 
 @pytest.mark.parametrize("why", [QUOTA, QUOTA.replace("5", "6")])
-def test_it_is_told_once_and_made_again(why: str) -> None:
+def test_a_refusal_is_reported_once_and_creation_is_retried(why: str) -> None:
     # The Secret exists by then, and its own quota may be used up.
-    assert kinds(freezing(told(), 20, denied(why=why))) == ["ConfigMap"]
-    assert kinds(freezing(told(), 20)) == ["Secret", "ConfigMap"]
+    assert kinds(freezing(refused_status(), 20, denied(why=why))) == ["ConfigMap"]
+    assert kinds(freezing(refused_status(), 20)) == ["Secret", "ConfigMap"]
 
 
 def test_an_operator_that_was_started_anew_just_tries() -> None:
-    assert kinds(freezing(told(), 7200)) == ["Secret", "ConfigMap"]
+    assert kinds(freezing(refused_status(), 7200)) == ["Secret", "ConfigMap"]
 
 
-def test_another_child_that_is_refused_is_told_too() -> None:
-    plan = freezing(told(), 20, denied("Secret", why="403 Forbidden"))
+def test_another_child_that_is_refused_updates_the_message() -> None:
+    plan = freezing(refused_status(), 20, denied("Secret", why="403 Forbidden"))
     assert wrote(plan).message == f"Secret {CLUSTER_NAME}: 403 Forbidden"
 
 
 def test_the_start_deadline_ends_the_wait_with_the_servers_words() -> None:
-    assert kinds(freezing(told(), 1799, denied()))
-    status = wrote(freezing(told(), 1800, denied()))
+    assert kinds(freezing(refused_status(), 1799, denied()))
+    status = wrote(freezing(refused_status(), 1800, denied()))
     assert (status.state, status.reason) == (State.FAILED, "StartDeadlineExceeded")
     assert QUOTA in str(status.message)
 
@@ -99,13 +100,13 @@ def making_cluster(status: Json, seconds: float = 30, refusals: tuple[Refusal, .
 
 
 def test_it_is_taken_back_when_the_child_is_made() -> None:
-    plan = making_cluster(told())
+    plan = making_cluster(refused_status())
     assert (wrote(plan).state, wrote(plan).reason) == (State.STARTING, "ClusterStarting")
     assert reasons(plan)["ClusterReady"] == ("False", "ClusterStarting")
     assert kinds(making_cluster(dict(plan.status or {}))) == ["RayCluster"]
 
 
-def test_a_refused_cluster_is_told_and_ends_at_the_start_deadline() -> None:
+def test_a_refused_cluster_is_reported_and_ends_at_the_start_deadline() -> None:
     refused = denied("RayCluster", why="403 no")
     plan = making_cluster(status_initialized(), refusals=refused)
     assert wrote(plan).message == f"RayCluster {CLUSTER_NAME}: 403 no"
@@ -114,7 +115,7 @@ def test_a_refused_cluster_is_told_and_ends_at_the_start_deadline() -> None:
     assert wrote(late).message == f"RayClusterRefused: RayCluster {CLUSTER_NAME}: 403 no"
 
 
-def test_before_the_cluster_it_is_the_condition_initialized_that_tells() -> None:
+def test_before_the_cluster_a_refusal_is_in_the_condition_initialized() -> None:
     world = Observed(
         job(CODED, status_begun(CODED)),
         snapshot=snapshot(CODED),

@@ -70,7 +70,7 @@ def test_the_same_again_is_not_written_and_other_numbers_are() -> None:
     assert wrote(waits(told, workload("QuotaReserved", "False", "Pending", LESS))).message == LESS
 
 
-def test_admission_is_told_with_the_pods_and_stays() -> None:
+def test_admission_is_reported_with_the_pods_and_stays() -> None:
     started = {"clusters": (queued(suspend=False),), "pods": (), "workload": ADMITTED}
     admitted = decide(seen(job(status=status_after(waits())), **started))
     found = condition(wrote(admitted), ConditionType.ADMITTED)

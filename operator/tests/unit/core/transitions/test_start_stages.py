@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders import (
+    NOW,
     Json,
     answer,
     at,
@@ -55,10 +56,11 @@ def test_a_start_goes_from_the_pods_over_the_stages_of_the_run_to_the_first_step
     assert names(status_after(plan)) == ["Pods", "Submitting", "Preparing", "LoadingData", "LoadingModel"]
     start = wrote(plan).start
     assert start is not None
-    assert (start.stage, start.detail, start.since) == (
+    assert (start.stage, start.detail, start.since, start.observed_time) == (
         "LoadingModel",
         "3 of 16 ranks are done",
         times.to_text(at(40)),
+        times.to_text(at(60)),
     )
     first = answer({"step": 1, "observed_time": at(90).timestamp()})
     trained = decide(running(job=job(status=status_after(plan)), progress=first), 95)
@@ -101,7 +103,9 @@ def test_a_queue_is_a_stage_and_the_pods_begin_after_it() -> None:
 
 
 def test_another_attempt_begins_a_list_of_its_own() -> None:
-    ran = with_training(with_reported(with_stage(RLJobStatus(), "Pods", "a"), StartProgress("Preparing", 5.0)), "b")
+    ran = with_training(
+        with_reported(with_stage(RLJobStatus(), "Pods", "a"), StartProgress("Preparing", 5.0), NOW), "b"
+    )
     again = with_stage(ran, "Submitting", "c").start
     assert again is not None
     assert [stage.name for stage in again.stages] == ["Submitting"]

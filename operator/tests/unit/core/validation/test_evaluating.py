@@ -26,7 +26,7 @@ def specs() -> dict[str, Json]:
 def saves(spec: Json) -> bool:
     """Return whether a job has checkpoints that can be evaluated."""
     found = validate("sums", spec, BUILT_IN_RECIPES).spec
-    return bool(found and not found.command and found.checkpoint and found.trainer.mode == "Train")
+    return bool(found and not found.command and found.checkpoint and found.trainer.mode != "Evaluate")
 
 
 SPECS = specs()

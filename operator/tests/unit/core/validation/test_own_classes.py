@@ -59,7 +59,7 @@ def test_the_container_runtime_needs_a_name_from_somewhere() -> None:
     assert "class lab names none" in found["spec.runtime.runtimeClassName"]
 
 
-def test_a_variable_of_the_class_that_the_job_sets_is_told() -> None:
+def test_a_variable_of_the_class_that_the_job_sets_is_a_warning() -> None:
     entries = [{"name": "HCCL_BUFFSIZE", "value": "900"}]
     spec = merged(SPEC, group({"devicesPerNode": 8, "template": {"cpu": "64", "memory": "512Gi", "env": entries}}))
     warnings = map(str, warnings_of(typed(spec, LAB), LAUNCHER))

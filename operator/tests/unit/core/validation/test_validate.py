@@ -25,7 +25,7 @@ def test_a_bad_name_is_refused(name: str, message: str) -> None:
     assert message in violations[0].message
 
 
-def test_all_violations_are_told_at_once() -> None:
+def test_all_violations_are_reported_at_once() -> None:
     everything = small_spec(
         merged(
             group({"devicesPerNode": 32}),

@@ -1,9 +1,9 @@
 """Warnings about hardware and HCCL."""
 
 import pytest
-from builders import Json, group, merged, small_spec, typed, validate
+from builders import Json, group, merged, saving, small_spec, typed, validate
 
-from rljob.core.validation.validate import warnings_of
+from rljob.core.validation.validate import VIOLATIONS_MAX, WARNINGS_MAX, warnings_of
 from rljob.launchers import LAUNCHER
 
 A2 = merged(small_spec(group({"devicesPerNode": 8})), {"accelerator": {"class": "atlas-a2"}})
@@ -29,14 +29,14 @@ def on_a3(*variables: tuple[str, str]) -> Json:
     return merged(spec, {"accelerator": {"class": "atlas-a3"}})
 
 
-def told(spec: Json) -> list[str]:
+def warning_lines(spec: Json) -> list[str]:
     assert validate("sums", spec).violations == ()
     return [str(warning) for warning in warnings_of(typed(spec), LAUNCHER)]
 
 
-def test_a_plain_job_has_nothing_to_tell() -> None:
-    assert told(A2) == []
-    assert told(small_spec({"network": {"mode": "Host"}})) == []
+def test_a_plain_job_has_no_warnings() -> None:
+    assert warning_lines(A2) == []
+    assert warning_lines(small_spec({"network": {"mode": "Host"}})) == []
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_plain_job_has_nothing_to_tell() -> None:
         (merged(on_a3(), merged(DISCARDS, EXPERTS)), "2 with rollout.parallelism.expert 16 is not proven on NPUs"),
     ],
 )
-def test_what_is_doubtful_is_told_in_one_line(spec: Json, words: str | None) -> None:
-    lines = told(spec)
+def test_a_doubtful_setting_is_one_warning(spec: Json, words: str | None) -> None:
+    lines = warning_lines(spec)
     assert len(lines) == (0 if words is None else 1), lines
     assert all(str(words) in line for line in lines)
 
@@ -79,23 +79,32 @@ def test_what_is_doubtful_is_told_in_one_line(spec: Json, words: str | None) -> 
         ("HCCL_IF_IP", "10.0.0.1", "HCCL_IF_IP replaces the value that the operator reads from the pod"),
     ],
 )
-def test_the_users_variable_wins_and_is_told_over_what(name: str, value: str, words: str) -> None:
-    lines = told(env((name, value), **{name: value}))
+def test_the_users_variable_wins_with_a_warning_about_both_values(name: str, value: str, words: str) -> None:
+    lines = warning_lines(env((name, value), **{name: value}))
     assert [line.partition(": ")[2] for line in lines] == [words, words]
 
 
-def test_head_and_workers_that_differ_are_told() -> None:
-    lines = told(env(("HCCL_EXEC_TIMEOUT", "7200")))
+def test_variables_that_differ_between_head_and_workers_are_a_warning() -> None:
+    lines = warning_lines(env(("HCCL_EXEC_TIMEOUT", "7200")))
     assert "HCCL_EXEC_TIMEOUT is 7200 on the workers and 3600 on the head; set it on both" in lines[-1]
 
 
-def test_part_of_a_node_is_told() -> None:
-    (line,) = told(merged(A2, group({"devicesPerNode": 2})))
+def test_using_part_of_a_node_is_a_warning() -> None:
+    (line,) = warning_lines(merged(A2, group({"devicesPerNode": 2})))
     assert "2 of 8 devices of a node" in line
 
 
 @pytest.mark.parametrize(
-    ("resources", "told_of"),
+    ("change", "advised"),
+    [({}, True), ({"queueName": "team"}, True), ({"gang": "Volcano"}, False), ({"gang": "None"}, True)],
+)
+def test_part_of_a_node_without_volcano_may_be_refused_by_the_device_plug_in(change: Json, advised: bool) -> None:
+    (line,) = warning_lines(merged(A2, group({"devicesPerNode": 2})) | {"scheduling": change})
+    assert ("set scheduling.gang to Volcano" in line) == advised
+
+
+@pytest.mark.parametrize(
+    ("resources", "is_warned"),
     [
         (None, True),
         ({"limits": {"cpu": "1", "memory": "1Gi"}}, False),
@@ -103,12 +112,26 @@ def test_part_of_a_node_is_told() -> None:
         ({"requests": {"cpu": "1"}}, True),
     ],
 )
-def test_a_sidecar_that_costs_the_pod_its_cores_is_told(resources: object, told_of: bool) -> None:
+def test_a_sidecar_that_costs_the_pod_its_exclusive_cores_is_a_warning(resources: object, is_warned: bool) -> None:
     sidecar = {"name": "proxy", "image": "x"} | ({"resources": resources} if resources else {})
     spec = merged(A2, group({"devicesPerNode": 8, "template": {"sidecars": [sidecar]}}))
-    assert [line.split(":")[0] for line in told(spec)] == (
-        ["spec.workerGroups[0].template.sidecars[0].resources"] if told_of else []
+    assert [line.split(":")[0] for line in warning_lines(spec)] == (
+        ["spec.workerGroups[0].template.sidecars[0].resources"] if is_warned else []
     )
+
+
+def test_conversions_that_do_not_get_the_packages_are_a_warning() -> None:
+    packages = {"packages": {"requirements": [f"regex==2025.9.1 --hash=sha256:{'0' * 64}"]}}
+    converted = {
+        "checkpoint": {"path": "/data/ckpt", "everySteps": 2},
+        "export": {"to": {"path": "/data/models"}},
+        "evaluation": {},
+        "data": {"validation": ["/data/test.parquet"]},
+    }
+    spec = small_spec(saving(converted))
+    assert warning_lines(spec) == []
+    warned = warning_lines(merged(spec, {"runtime": packages}))
+    assert [line.split(":")[0] for line in warned] == ["spec.export", "spec.evaluation"]
 
 
 def test_a_queue_of_two_levels_is_fine() -> None:
@@ -117,4 +140,17 @@ def test_a_queue_of_two_levels_is_fine() -> None:
 
 
 def test_all_devices_of_the_pod_may_be_named() -> None:
-    assert told(env(("ASCEND_RT_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))) == []
+    assert warning_lines(env(("ASCEND_RT_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"))) == []
+
+
+def test_warnings_and_violations_are_few_and_what_is_left_out_is_counted() -> None:
+    warned = warning_lines(
+        small_spec({"verl": {"overrides": {f"+mine{number}.key": 1 for number in range(WARNINGS_MAX + 5)}}})
+    )
+    assert len(warned) == WARNINGS_MAX + 1
+    assert warned[0].startswith("spec.verl.overrides[+mine0.key]: ")
+    assert warned[-1] == "spec: and 5 more warnings"
+    wrong = {"verl": {"overrides": {f"mine{number}": [[1]] for number in range(VIOLATIONS_MAX + 5)}}}
+    found = validate("sums", small_spec(wrong)).violations
+    assert len(found) == VIOLATIONS_MAX + 1
+    assert str(found[-1]) == "spec: and 5 more violations"

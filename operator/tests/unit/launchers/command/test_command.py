@@ -12,19 +12,18 @@ from rljob.api.launcher import CommandMetrics
 from rljob.cli.errors import UsageError
 from rljob.cli.explain import explain, read_path
 from rljob.cli.local.fields import without_effect
-from rljob.cli.plan import plan_memory
+from rljob.cli.plan.memory import plan_memory
 from rljob.core.spec.merge import layer
 from rljob.core.spec.mutability import change_violations
 from rljob.core.spec.recipes import recipe_id
 from rljob.core.validation.launcher_fields import readable, violations
 from rljob.launchers import LAUNCHER
-from rljob.launchers.command.launcher import CommandLauncher
+from rljob.launchers.command.command_launcher import CommandLauncher
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import JOB_KEY, SPEC_KEY, read_snapshot, spec_document
 from rljob.render.env import operator_env
 from rljob_runtime.contract import JobConfig
 from rljob_runtime.contract.command import CommandMetric
-from rljob_runtime.planning.architectures import BUILT_IN as MODELS
 
 RECIPE: Json = {
     "kind": "RLRecipe",
@@ -36,7 +35,8 @@ ATLAS = {"accelerator": {"class": "atlas-a2"}, "workerGroups": [{"name": "traine
 
 
 def config_of(change: Json) -> JobConfig:
-    return LAUNCHER.job_config(IDENTITY, typed(small_spec(change)), 1)
+    spec = typed(small_spec(change))
+    return LAUNCHER(spec).job_config(IDENTITY, spec, 1)
 
 
 def warnings(change: Json) -> list[str]:
@@ -130,7 +130,7 @@ def test_sections_of_wrong_types_are_left_to_the_types() -> None:
     assert {violation.field for violation in checked.violations} == {"spec.trainer", "spec.optimizations"}
 
 
-def test_an_invalid_launcher_is_told_alone() -> None:
+def test_an_invalid_launcher_is_the_only_violation() -> None:
     checked = validate("sums", small_spec(command({"args": []})))
     assert [violation.field for violation in checked.violations] == ["spec.launcher.command.args"]
 
@@ -150,12 +150,8 @@ def test_the_level_of_its_queue_is_its_own_choice() -> None:
 
 def test_only_the_binding_of_cores_is_decided_for_it() -> None:
     spec = typed(small_spec(command()))
-    assert [question.name for question in LAUNCHER.questions(spec)] == ["optimizations.coreBinding"]
-    assert LAUNCHER.modules(spec) == ("rljob_runtime", "ray")
-    shape = next(iter(MODELS.values()))
-    assert LAUNCHER.memory_plan(spec, shape) is None
-    assert LAUNCHER.rollout_setup(spec, shape) is None
-    assert LAUNCHER.layout_job(spec, shape) is None
+    assert [question.name for question in LAUNCHER(spec).questions] == ["optimizations.coreBinding"]
+    assert LAUNCHER(spec).modules == ("rljob_runtime", "ray")
     with pytest.raises(UsageError, match=r"launcher\.type is Command"):
         plan_memory("sums", spec, None, LAUNCHER)
 
@@ -175,7 +171,7 @@ def test_only_the_binding_of_cores_is_decided_for_it() -> None:
         (merged(progress(source="VerlConsole"), {"deadlines": {"progressSeconds": 60}}), []),
     ],
 )
-def test_doubtful_settings_are_told(change: Json, fields: list[str]) -> None:
+def test_doubtful_settings_are_warnings(change: Json, fields: list[str]) -> None:
     assert warnings(change) == fields
 
 

@@ -11,13 +11,14 @@ from corpus.command import command, progress, saves
 
 from rljob.cli.main import main
 from rljob.launchers import LAUNCHER
-from rljob.launchers.command.launcher import CommandLauncher
+from rljob.launchers.command.command_launcher import CommandLauncher
 
 EXAMPLES = Path(__file__).resolve().parents[5] / "examples"
 
 
 def lost(change: Json) -> str:
-    return "\n".join(LAUNCHER.losses(typed(small_spec(change))))
+    spec = typed(small_spec(change))
+    return "\n".join(LAUNCHER(spec).losses(spec))
 
 
 def test_a_job_of_verl_loses_nothing() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rljob.cli.main import main
 from rljob.launchers import LAUNCHER
-from rljob.launchers.command.launcher import CommandLauncher
+from rljob.launchers.command.command_launcher import CommandLauncher
 from rljob.launchers.verl.baseline import LEFT_OUT, OPTION, ROWS, gears
 from rljob.launchers.verl.effective import VLLM, effective
 from rljob.launchers.verl.job import overrides
@@ -140,4 +140,4 @@ def test_explain_shows_them_below_the_fields_of_a_whole_job(capsys: pytest.Captu
 def test_a_command_sets_everything_itself() -> None:
     spec = typed(small_spec(NPU))
     assert CommandLauncher().class_defaults(spec) == ()
-    assert [each.key for each in LAUNCHER.class_defaults(spec)] == [MODE, SIZES]
+    assert [each.key for each in LAUNCHER(spec).class_defaults(spec)] == [MODE, SIZES]

@@ -31,7 +31,7 @@ def speculative(**settings: object) -> Json:
         ),
     ],
 )
-def test_the_runtime_is_told_what_it_adds(settings: Json, expected: Drafts | None) -> None:
+def test_job_json_contains_the_drafts(settings: Json, expected: Drafts | None) -> None:
     config = job_config(IDENTITY, typed(small_spec(speculative(**settings))), 1)
     assert config.drafts == expected
 
@@ -45,7 +45,7 @@ def test_the_runtime_is_told_what_it_adds(settings: Json, expected: Drafts | Non
         ("Suffix", "FULL_AND_PIECEWISE", False),
     ],
 )
-def test_graphs_for_full_drafts_only_are_told(method: str, mode: str, *, warned: bool) -> None:
+def test_graphs_for_full_drafts_only_are_a_warning(method: str, mode: str, *, warned: bool) -> None:
     overrides: Json = {"verl": {"overrides": {MODE: mode}}}
     spec = typed(merged(small_spec(speculative(method=method)), overrides))
     told = [violation for check in WARNINGS for violation in check(spec)]

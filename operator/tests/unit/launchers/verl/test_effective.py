@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from builders import Json, merged, small_spec, typed
+from collections.abc import Iterator
 
-from rljob.launchers.verl.effective import CAPTURE_SIZES, GRAPH_MODE, UNKNOWN, VLLM, effective, flat
+import pytest
+from builders import Json, merged, saving, small_spec, typed, validate
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl import effective as module
+from rljob.launchers.verl.effective import CAPTURE_SIZES, GRAPH_MODE, UNKNOWN, VLLM, Setting, effective, flat
 
 ROLLOUT = "actor_rollout_ref.rollout"
 EAGER = {"rollout": {"eager": True}}
@@ -13,6 +17,23 @@ EAGER = {"rollout": {"eager": True}}
 
 def overrides(**values: object) -> Json:
     return {"verl": {"overrides": {key.replace("__", "."): value for key, value in values.items()}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "specs"), [({}, 1), ({"evaluation": {"every": 1, "validation": ["/data/aime.parquet"]}}, 2)]
+)
+def test_a_validation_computes_it_once_for_each_spec(change: Json, specs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+    settings = module._settings
+
+    def counted(spec: RLJobSpec) -> Iterator[Setting]:
+        computed.append(id(spec))
+        return settings(spec)
+
+    monkeypatch.setattr(module, "_settings", counted)
+    asked = saving({"checkpoint": {"path": "/data/checkpoints", "everySteps": 2}, **change})
+    assert validate("sums", small_spec(asked)).violations == ()
+    assert len(computed) == len(set(computed)) == specs
 
 
 def test_a_field_an_override_and_a_default_are_seen_alike() -> None:

@@ -67,7 +67,7 @@ def test_prompts_have_one_order(values: dict[str, object], change: Json, problem
     assert all("spec.verl.overrides[data.shuffle] keeps that of the files" in str(each) for each in found)
 
 
-def test_what_the_runtime_is_told() -> None:
+def test_job_json_contains_the_optimizations() -> None:
     assert optimizations(typed(small_spec(LENGTH_AWARE))).length_aware_order
     assert not optimizations(typed(small_spec())).length_aware_order
     told = optimizations(typed(merged(small_spec(DISCARDS), {"accelerator": {"class": "atlas-a2"}})))

@@ -12,7 +12,18 @@ from rljob.launchers.verl.job import job_config
 from rljob.launchers.verl.job import overrides as overrides_of
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch
 from rljob.launchers.verl.table import TABLE, TYPED_KEYS
-from rljob_runtime.contract import JobConfig, LogRule, Platform, ResumeMode, ResumeSource, RuleCondition, StopRule
+from rljob.render.accelerator_table import AcceleratorTable, read_table
+from rljob.render.accelerators import built_in_document
+from rljob_runtime.contract import (
+    JobConfig,
+    LogRule,
+    MinimumVersion,
+    Platform,
+    ResumeMode,
+    ResumeSource,
+    RuleCondition,
+    StopRule,
+)
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 VLLM = f"+{ROLLOUT}.engine_kwargs.vllm"
@@ -348,7 +359,7 @@ def test_gradients_that_go_with_the_weights_are_fine() -> None:
     assert limits(small_spec({"trainer": {"offload": {"parameters": True, "gradients": True}}})) == []
 
 
-def test_job_json_tells_the_launcher_all_and_reads_back() -> None:
+def test_job_json_contains_the_whole_job_and_reads_back() -> None:
     config = job_config(IDENTITY, typed(FULL), 3)
     assert (config.platform, config.nodes, config.devices, config.cards) == (Platform.NPU, 8, 128, 64)
     assert (config.cluster_name, config.cluster_generation, config.total_steps) == ("sums-0a1b2-3", 3, 40)
@@ -443,7 +454,17 @@ def test_what_a_node_must_offer_is_what_its_pod_asks_for(
     )
     needs = job_config(IDENTITY, typed(spec), 1).needs
     assert (needs.cpus, needs.shared_memory_bytes) == (cpus, shared_memory)
-    assert (needs.whole_node, needs.chips) == (True, ("910B",))
+    assert (needs.whole_node, needs.chips, needs.versions) == (True, ("910B",), ())
+
+
+def test_what_a_class_requires_of_its_nodes_is_checked_there() -> None:
+    least = {"atlas-a2": {"minimum": {"driver": "25.5.0", "cann": "9.0.0"}}}
+    spec = typed(
+        merged(small_spec(group({"nodes": 2, "devicesPerNode": 8})), {"accelerator": {"class": "atlas-a2"}}),
+        AcceleratorTable(read_table(built_in_document(), least)),
+    )
+    versions = job_config(IDENTITY, spec, 1).needs.versions
+    assert versions == (MinimumVersion("driver", "25.5.0"), MinimumVersion("cann", "9.0.0"))
 
 
 def test_a_pod_without_npus_is_not_alone_on_its_node() -> None:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors, next_factor, next_multiple
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.algorithms import WITH_CRITIC, WITH_FILTER, algorithm_of, has_critic
 from rljob.launchers.verl.critic import critic_micro_batch
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, model_parallel, uses_megatron
 
-COMPARES_SAMPLES = frozenset({AlgorithmName.GRPO, AlgorithmName.DAPO, AlgorithmName.RLOO})
-"""Algorithms whose baseline comes from the other responses to the prompt: trainer/ppo/core_algos.py:267-331,587-636."""
 PADDING_TOKENS = 128
 """Length of a sample that fills up a batch (trainer/ppo/padding_utils.py:42)."""
 
@@ -94,7 +92,7 @@ def _micro_batches_divide(spec: RLJobSpec) -> Iterator[Violation]:
         return
     share, own = samples // ranks, spec.trainer.micro_batch_size_per_device
     sizes = {"trainer.microBatchSizePerDevice": own or 1}
-    if spec.algorithm.name is AlgorithmName.PPO and spec.critic and spec.critic.micro_batch_size_per_device:
+    if has_critic(spec) and spec.critic and spec.critic.micro_batch_size_per_device:
         sizes["critic.microBatchSizePerDevice"] = critic_micro_batch(spec)
     for field, micro in sizes.items():
         if share % micro:
@@ -126,7 +124,7 @@ def _tokens_hold_a_sequence(spec: RLJobSpec) -> Iterator[Violation]:
 def _samples_have_peers(spec: RLJobSpec) -> Iterator[Violation]:
     """A single response keeps its reward as advantage (trainer/ppo/core_algos.py:315-317,572-573,622-633)."""
     name, samples = spec.algorithm.name, spec.trainer.samples_per_prompt
-    if samples < 2 and name in COMPARES_SAMPLES and spec.trainer.mode == "Train":
+    if samples < 2 and algorithm_of(spec).compares and spec.trainer.mode != "Evaluate":
         yield Violation(
             "spec.trainer.samplesPerPrompt",
             f"{samples}: {name} compares the responses of a prompt, and the advantage of a single one is its reward, "
@@ -137,16 +135,15 @@ def _samples_have_peers(spec: RLJobSpec) -> Iterator[Violation]:
 def _parts_fit_the_algorithm(spec: RLJobSpec) -> Iterator[Violation]:
     """A part that only another algorithm reads is a mistake.
 
-    Only GAE has a critic (trainer/ppo/utils.py:96-107) and reads lambda (trainer/ppo/core_algos.py:215-263); the filter
-    of groups is what the launcher makes of DAPO (`training.ALGORITHM_ROWS`).
+    The filter of groups is what the launcher makes of DAPO (`training.ALGORITHM_ROWS`).
     """
-    name = spec.algorithm.name
-    for field, given, wanted in (
-        ("critic", spec.critic, AlgorithmName.PPO),
-        ("algorithm.gaeLambda", spec.algorithm.gae_lambda, AlgorithmName.PPO),
-        ("algorithm.groupFilter", spec.algorithm.group_filter, AlgorithmName.DAPO),
+    name, row = spec.algorithm.name, algorithm_of(spec)
+    for field, given, reads, wanted in (
+        ("critic", spec.critic, row.critic, WITH_CRITIC),
+        ("algorithm.gaeLambda", spec.algorithm.gae_lambda, row.critic, WITH_CRITIC),
+        ("algorithm.groupFilter", spec.algorithm.group_filter, row.filters, WITH_FILTER),
     ):
-        if given is not None and name is not wanted:
+        if given is not None and not reads:
             yield Violation(
                 f"spec.{field}", f"requires algorithm.name {wanted}, but it is {name}; remove the field or set {wanted}"
             )

@@ -4,7 +4,7 @@ verl saves and loads the model of a role only if `save_contents` and `load_conte
 "optimizer" and "extra" (verl/utils/checkpoint/checkpoint_manager.py:54-57, 76-83 and 119-126, 0.9.1). By default it
 loads what it saves (trainer/config/actor/actor.yaml:139, critic/critic.yaml:81), so a missing model is no error:
 training continues at step N with the weights of model.path. The launcher checks the same in the composed configuration
-(rljob_runtime/checkpoint_contents.py), and a seam test runs verl's own manager with every subset.
+(rljob_runtime/checkpoints/contents.py), and a seam test runs verl's own manager with every subset.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.effective import UNKNOWN, Effective, effective, given
 from rljob.launchers.verl.rows import ACTOR
-from rljob.launchers.verl.values import OFF
+from rljob.launchers.verl.values import LORA_ADAPTER, LORA_RANKS, OFF
+from rljob_runtime.planning.on_policy import number
 
 MODEL, OPTIMIZER, EXTRA = PARTS = ("model", "optimizer", "extra")
 EXPORTED = "hf_model"
@@ -42,7 +43,7 @@ class Role:
 
 def roles(spec: RLJobSpec) -> tuple[Role, ...]:
     """Return the models that the algorithm trains."""
-    return (Role(ACTOR), Role("critic")) if spec.algorithm.name is AlgorithmName.PPO else (Role(ACTOR),)
+    return (Role(ACTOR), Role("critic")) if has_critic(spec) else (Role(ACTOR),)
 
 
 def parts(value: object) -> frozenset[str]:
@@ -134,7 +135,7 @@ def _restarts_keep_the_schedule(spec: RLJobSpec) -> Iterator[Violation]:
 def _restarts_begin_a_new_optimizer(spec: RLJobSpec) -> Iterator[Violation]:
     """Loading the weights alone serves one restart, with another split (docs/training.md); it repeats at each one."""
     seen = effective(spec)
-    trains = spec.checkpoint is not None and spec.trainer.mode == "Train"
+    trains = spec.checkpoint is not None and spec.trainer.mode != "Evaluate"
     for role in roles(spec) if trains else ():
         loads = seen.setting(role.contents("load"))
         if loads is not None and MODEL in parts(loads.value) and OPTIMIZER not in parts(loads.value):
@@ -143,6 +144,39 @@ def _restarts_begin_a_new_optimizer(spec: RLJobSpec) -> Iterator[Violation]:
                 f"lacks optimizer, so every restart begins {role.key} with a new optimizer; remove it after the next "
                 "save",
             )
+
+
+def adapter_field(spec: RLJobSpec) -> str | None:
+    """Return what makes the job train a LoRA adapter, which verl's converter does not merge into the weights.
+
+    Each engine reads keys of its own, and verl's trainer reads all of them (trainer/ppo/v1/trainer_base.py:234-237).
+    """
+    seen = effective(spec)
+    keys = [key for key in LORA_RANKS if (number(seen.value(key)) or 0) > 0]
+    keys += [LORA_ADAPTER] if seen.value(LORA_ADAPTER) not in (*OFF, UNKNOWN) else []
+    return seen.field(keys[0]) if keys else None
+
+
+def _evaluations_score_what_is_trained(spec: RLJobSpec) -> Iterator[Violation]:
+    """An evaluation converts a checkpoint, which would leave it the base model (verl/model_merger)."""
+    field = adapter_field(spec) if spec.evaluation is not None else None
+    if field is not None:
+        yield Violation(
+            "spec.evaluation",
+            f"would score the base model, because {field} trains a LoRA adapter, which is not merged into converted "
+            "checkpoints; remove it and use spec.trainer.evaluateEverySteps",
+        )
+
+
+def _exports_hold_what_is_trained(spec: RLJobSpec) -> Iterator[Violation]:
+    """An export of an adapter is the base model beside it."""
+    field = adapter_field(spec) if spec.export is not None else None
+    if field is not None:
+        yield Violation(
+            "spec.export",
+            f"exports have the base model, because {field} trains a LoRA adapter; the adapter is in the folder "
+            "lora_adapter of each",
+        )
 
 
 def has_schedule(seen: Effective, role: str) -> bool:
@@ -161,5 +195,6 @@ CHECKS: tuple[Check, ...] = (
     _restarts_continue_the_training,
     _restarts_find_what_they_load,
     _restarts_keep_the_schedule,
+    _evaluations_score_what_is_trained,
 )
-WARNINGS: tuple[Check, ...] = (_restarts_begin_a_new_optimizer,)
+WARNINGS: tuple[Check, ...] = (_restarts_begin_a_new_optimizer, _exports_hold_what_is_trained)

@@ -20,7 +20,7 @@ CUSTOM_CLASS = "data.custom_cls.path"
 
 
 def _files_have_a_format(spec: RLJobSpec) -> Iterator[Violation]:
-    """The suffix alone tells verl how to read a file."""
+    """The suffix alone decides how verl reads a file."""
     if effective(spec).value(CUSTOM_CLASS) is not None:
         return
     for field, paths in (("train", spec.data.train), ("validation", spec.data.validation)):

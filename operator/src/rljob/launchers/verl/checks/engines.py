@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rljob.api.training import AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.model_shape import model_facts
 from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.effective import Effective, effective
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
 from rljob.launchers.verl.sizes import data_parallel_ranks, mini_batch, model_parallel, uses_megatron
@@ -71,7 +71,7 @@ def _is_number(value: object) -> bool:
 def _ulysses_is_packed(spec: RLJobSpec) -> Iterator[Violation]:
     """Ulysses splits packed sequences only (workers/engine/fsdp/transformer_impl.py:148-152).
 
-    On CPUs the launcher turns packing off, because there is no flash attention (verl_plugin/cpu_defaults.py).
+    On CPUs the launcher turns packing off, because there is no flash attention (verl_plugin/platform/cpu_defaults.py).
     """
     size, view = spec.trainer.parallelism.sequence, effective(spec)
     if size == 1 or uses_megatron(spec):
@@ -145,7 +145,7 @@ def _critic_updates_divide(spec: RLJobSpec) -> Iterator[Violation]:
 
     The second is asserted with batches of a fixed size only (workers/config/critic.py:124-129).
     """
-    if spec.algorithm.name is not AlgorithmName.PPO or spec.devices % model_parallel(spec):
+    if not has_critic(spec) or spec.devices % model_parallel(spec):
         return
     view, key, ranks = effective(spec), f"{CRITIC}.ppo_mini_batch_size", data_parallel_ranks(spec)
     mini, samples, batch = (
@@ -170,7 +170,7 @@ def _recomputation_is_complete(spec: RLJobSpec) -> Iterator[Violation]:
     if not uses_megatron(spec):
         return
     view = effective(spec)
-    for role in (ACTOR, CRITIC) if spec.algorithm.name is AlgorithmName.PPO else (ACTOR,):
+    for role in (ACTOR, CRITIC) if has_critic(spec) else (ACTOR,):
         section = f"{role}.megatron.override_transformer_config"
         names = ("recompute_granularity", "recompute_method", "recompute_num_layers")
         keys = {name: f"{section}.{name}" for name in names}
@@ -179,7 +179,9 @@ def _recomputation_is_complete(spec: RLJobSpec) -> Iterator[Violation]:
         if granularity not in (None, "full", "selective"):
             yield Violation(field, f"{granularity!s:.32} is neither full nor selective; use one of them")
         elif granularity is not None and method is not None and method not in RECOMPUTE_METHODS:
-            yield Violation(view.field(keys["recompute_method"]), f"{method!s:.32} is neither block nor uniform")
+            yield Violation(
+                view.field(keys["recompute_method"]), f"{method!s:.32} is neither block nor uniform; use one of them"
+            )
         elif granularity == "full" and (method is None or layers is None):
             yield Violation(field, "full: set recompute_method to block or uniform, and recompute_num_layers, as well")
         elif granularity == "selective" and layers is not None:
@@ -200,6 +202,21 @@ def _experts_are_sequence_parallel(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
+def _data_parallel_ranks_have_experts(spec: RLJobSpec) -> Iterator[Violation]:
+    """Weights are sent to every rank of a replica by itself, and ranks without experts all ask for the first one's.
+
+    vLLM 0.23.0 lets each of them count itself as the only one (vllm/v1/engine/core.py:1157-1164), and verl 0.9.1 looks
+    no further (workers/rollout/vllm_rollout/utils.py:54).
+    """
+    experts, ranks = model_facts(spec).experts, spec.rollout.parallelism.data
+    if ranks > 1 and experts is not None and experts.value == 0:
+        yield Violation(
+            "spec.rollout.parallelism.data",
+            f"{ranks}: all ranks of a model without experts ask for the weights of the first, and the first weight "
+            "update fails (vLLM 0.23.0, verl 0.9.1); remove it, and the same devices run as many replicas",
+        )
+
+
 def _virtual_stages_have_stages(spec: RLJobSpec) -> Iterator[Violation]:
     """Stages are interleaved over several ranks (parallel_state.py:745-749)."""
     view, key = effective(spec), f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size"
@@ -217,5 +234,6 @@ CHECKS: tuple[Check, ...] = (
     _critic_updates_divide,
     _recomputation_is_complete,
     _experts_are_sequence_parallel,
+    _data_parallel_ranks_have_experts,
     _virtual_stages_have_stages,
 )

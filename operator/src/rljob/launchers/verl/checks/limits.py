@@ -22,6 +22,8 @@ class Limit:
     applies: Callable[[RLJobSpec], bool]
     message: str
     """What is wrong and how to fix it."""
+    case: str = "any job"
+    """For which jobs, in the reference."""
     warns: bool = False
     """Whether the job runs all the same, so that the limit is only reported."""
 
@@ -36,13 +38,15 @@ LIMITS = (
         "verl 0.9.1 has no separate switch for gradients: Megatron releases them together with the weights; remove "
         "the field, or set it to the value of offload.parameters",
     ),
-    # verl chooses the layout of a batch by it (workers/engine/megatron/transformer_impl.py:1364). MindSpeed's kernels
-    # did not run without packing (verl issue 5704), but models with gated delta layers need it off: see the next row.
+    # verl chooses the layout of a batch by it (workers/engine/megatron/transformer_impl.py:1364). Padded batches run on
+    # NPUs since verl's pull request 5768 (0.9.1, models/mcore/util.py:649-656). Models with gated delta layers need
+    # them: see the next row.
     Limit(
         f"verl.overrides[{PACKING}]",
         lambda s: uses_megatron(s) and facts_of(s).is_npu and not _packs(s) and not has_delta_layers(s),
-        "false, and padded batches are slower and have failed on Ascend (verl issue 5704); remove the override unless "
-        "the model has gated delta layers (Qwen3.5, Qwen3-Next)",
+        "false, so each batch is padded to its longest sequence, which is slower; remove the override unless the model "
+        "has gated delta layers (Qwen3.5, Qwen3-Next)",
+        case="Megatron or MindSpeed, on NPUs",
         warns=True,
     ),
     # megatron/core/ssm/gated_delta_net.py:295 (0.16.1) raises NotImplementedError for packed sequences.
@@ -50,6 +54,7 @@ LIMITS = (
         f"verl.overrides[{PACKING}]",
         lambda s: uses_megatron(s) and _packs(s) and has_delta_layers(s),
         "true, but megatron-core 0.16.1 cannot pack sequences for the model's gated delta layers; set it to false",
+        case="Megatron or MindSpeed",
     ),
 )
 
@@ -76,13 +81,13 @@ def _violation(limit: Limit, spec: RLJobSpec) -> Violation:
 
 def _frameworks_know_the_keys(spec: RLJobSpec) -> Iterator[Violation]:
     """Megatron-Core, MindSpeed and vllm-ascend ignore unknown options, or fail on them after the start."""
-    told = dict.fromkeys(
+    problems = dict.fromkeys(
         (setting.field, problem)
         for setting in given(spec)
         for unknown in (megatron.unknown_keys, ascend.unknown_options)
         for problem in unknown([setting.key]).values()
     )
-    yield from (Violation(field, problem) for field, problem in told)
+    yield from (Violation(field, problem) for field, problem in problems)
 
 
 CHECKS: tuple[Check, ...] = (_table_is_kept, _frameworks_know_the_keys)

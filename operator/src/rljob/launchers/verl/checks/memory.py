@@ -23,7 +23,7 @@ from rljob.launchers.verl.memory import (
 from rljob.launchers.verl.variables import worker_variable
 from rljob.render.accelerators import facts_of
 from rljob_runtime.contract import quoted
-from rljob_runtime.planning.memory import Phase, PhaseName, Plan
+from rljob_runtime.planning.memory import MemoryPlan, Phase, PhaseName
 from rljob_runtime.planning.shapes import Shape, ShapeError
 
 GIB = 1 << 30
@@ -85,7 +85,7 @@ def _excesses(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _seen(phase: Phase, plan: Plan) -> str:
+def _seen(phase: Phase, plan: MemoryPlan) -> str:
     parts = sorted(phase.parts, key=lambda part: -part.bytes)[:LARGEST_SHOWN]
     largest = ", ".join(f"{part.name} {part.bytes / GIB:.1f}" for part in parts)
     total = plan.die.memory_bytes / GIB
@@ -103,7 +103,7 @@ def _shape(spec: RLJobSpec) -> Shape | None:
         return None
 
 
-def _plan(spec: RLJobSpec) -> Plan | None:
+def _plan(spec: RLJobSpec) -> MemoryPlan | None:
     shape = _shape(spec)
     return memory_plan(spec, shape) if shape else None
 

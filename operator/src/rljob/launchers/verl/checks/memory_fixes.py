@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.sizes import micro_batch, uses_megatron
-from rljob_runtime.planning.memory import PhaseName, Plan, Recompute, Trainer
+from rljob_runtime.planning.memory import MemoryPlan, PhaseName, Recompute, Trainer
 
 GENERATE, LOG_PROBABILITIES, UPDATE, TRANSFER = PhaseName
 PASSES = frozenset({LOG_PROBABILITIES, UPDATE})
@@ -25,7 +25,7 @@ class Situation:
     """A job and its estimate."""
 
     spec: RLJobSpec
-    plan: Plan
+    plan: MemoryPlan
 
     @property
     def trainer(self) -> Trainer:
@@ -134,14 +134,14 @@ FIXES = (
     Fix(
         frozenset({UPDATE}),
         lambda s: s.megatron and not s.trainer.host_optimizer,
-        "keep the optimizer on the host (swap_optimizer)",
+        "keep the optimizer on the host (swap_optimizer with use_distributed_optimizer)",
     ),
     # FSDP2 shards weights, gradients and optimizer over all devices.
     Fix(PASSES, lambda s: not s.megatron, "add nodes"),
 )
 
 
-def fixes(phase: PhaseName, spec: RLJobSpec, plan: Plan) -> str:
+def fixes(phase: PhaseName, spec: RLJobSpec, plan: MemoryPlan) -> str:
     """Return what the job can change about a phase, as the end of a sentence."""
     situation = Situation(spec, plan)
     *others, last = [row.text for row in FIXES if phase in row.phases and row.applies(situation)]

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.asynchronous import PREFETCH_MAX
 from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.sizes import uses_megatron
 
 TEMPERATURE_MIN = 0.01
 """Below it vLLM samples at 0.01 (vllm/sampling_params.py:27,429-437), and at 0 greedily (:470), but the trainer divides
 logits by the given value, or by 1e-8 (verl/workers/engine/fsdp/transformer_impl.py:98-103). The responses are then not
-those of the policy that it trains, and no error tells."""
+those of the policy that it trains, and no error says so."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,14 @@ class Bound:
     at_most: float = math.inf
     hint: str = "use one such as 1e-6"
     when: Callable[[RLJobSpec], bool] = lambda _: True
+
+
+def _prefetch_batches(spec: RLJobSpec) -> str | None:
+    return spec.trainer.async_.prefetch_batches if spec.trainer.async_ else None
+
+
+def _correction_threshold(spec: RLJobSpec) -> str | None:
+    return spec.trainer.async_.correction_threshold if spec.trainer.async_ else None
 
 
 BOUNDS = (
@@ -56,6 +65,9 @@ BOUNDS = (
         when=lambda s: not uses_megatron(s),
     ),
     Bound("trainer.gradientClip", lambda s: s.trainer.gradient_clip, hint="1 is usual", when=uses_megatron),
+    Bound("trainer.async.prefetchBatches", _prefetch_batches, at_most=PREFETCH_MAX, hint="1 is usual"),
+    # verl/trainer/ppo/rollout_corr_helper.py:121-122.
+    Bound("trainer.async.correctionThreshold", _correction_threshold, above=0, hint="2 is usual"),
     # vllm/config/cache.py:67.
     Bound(
         "rollout.memoryFraction", lambda s: s.rollout.memory_fraction, above=0, at_most=1, hint="0.5 to 0.9 is usual"

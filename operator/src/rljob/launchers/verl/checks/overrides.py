@@ -7,7 +7,7 @@ Sources: verl/trainer/config and main_ppo.py of verl 0.9.1; vllm issue 55228; vl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
@@ -15,7 +15,7 @@ from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import SECTION, flat, given
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob.launchers.verl.sizes import uses_megatron
-from rljob.launchers.verl.table import TYPED_KEYS
+from rljob.launchers.verl.table import TYPED_KEYS, typed_keys
 from rljob.launchers.verl.values import OFF
 from rljob_runtime.planning import verl
 from rljob_runtime.planning.flattening import SETTINGS_MAX, TOO_LARGE
@@ -75,7 +75,7 @@ LEGACY = (
 
 LAUNCHERS_OWN = {
     "trainer.use_v1": "stopping and metrics depend on verl's V1 trainer",
-    "trainer.v1.trainer_mode": "it selects the trainer that can stop on request",
+    "trainer.v1.trainer_mode": "it selects the trainer that can stop on request, by spec.trainer.mode",
     f"{ROLLOUT}.router_config_path": "it selects the router that measures the replicas",
     f"{ROLLOUT}.prometheus.enable": "the exporter finds vLLM's metrics through it",
     f"{ROLLOUT}.prometheus.file": "the exporter reads it",
@@ -170,10 +170,10 @@ def _sections_are_of_verl(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _values_have_the_kind(spec: RLJobSpec) -> Iterator[Violation]:
     """Verl does not convert: the text "false" is true, and a number in quotes fails in the middle of the start."""
-    known = verl.keys(megatron=uses_megatron(spec))
+    known, typed = verl.keys(megatron=uses_megatron(spec)), typed_keys(spec)
     for setting in given(spec):
         default = known.get(setting.key)
-        if default is SECTION and setting.value != {} and not _has_typed_keys(setting.key):
+        if default is SECTION and setting.value != {} and not _has_any(typed, setting.key):
             yield Violation(setting.field, f"{setting.key} is a section; name a key below it")
         elif isinstance(setting.value, str) and not setting.value.startswith("${"):
             if isinstance(default, bool):
@@ -184,16 +184,18 @@ def _values_have_the_kind(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _typed_fields_are_set_once(spec: RLJobSpec) -> Iterator[Violation]:
     """The operator reasons about what a field of the spec sets, so nothing else may set it."""
+    typed = typed_keys(spec)
     for setting in given(spec):
         field, name = setting.field, setting.key
-        if (typed := TYPED_KEYS.get(name)) is not None:
-            yield Violation(field, f"is set by spec.{typed}; set it there")
-        elif _has_typed_keys(name):
+        if (own := typed.get(name)) is not None:
+            yield Violation(field, f"is set by spec.{own}; set it there")
+        elif _has_any(typed, name):
             yield Violation(field, f"{name} is a section, and fields set some of its keys; name the single key")
 
 
-def _has_typed_keys(section: str) -> bool:
-    return any(known.startswith(f"{section}.") for known in TYPED_KEYS)
+def _has_any(typed: Iterable[str], section: str) -> bool:
+    """Report whether a field sets a key of a section."""
+    return any(known.startswith(f"{section}.") for known in typed)
 
 
 def _launchers_keys_are_its_own(spec: RLJobSpec) -> Iterator[Violation]:

@@ -15,7 +15,7 @@ from rljob.core.validation.violation import Check, Violation
 def _first_save_is_the_last(spec: RLJobSpec) -> Iterator[Violation]:
     """A run that is interrupted before its only save has nothing to resume from."""
     checkpoint, steps = spec.checkpoint, spec.trainer.steps
-    if checkpoint is not None and checkpoint.every_steps >= steps > 1 and spec.trainer.mode == "Train":
+    if checkpoint is not None and checkpoint.every_steps >= steps > 1 and spec.trainer.mode != "Evaluate":
         yield Violation(
             "spec.checkpoint.everySteps",
             f"{checkpoint.every_steps} with trainer.steps {steps}: the only checkpoint is that of the last step, and a "

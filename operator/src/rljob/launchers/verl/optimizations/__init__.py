@@ -26,12 +26,18 @@ QUESTIONS = (
     Question("optimizations.sleepLevel", sleep_level.decide),
     Question("optimizations.promptOrder", prompt_order.decide),
 )
-CHECKS: tuple[Check, ...] = (prompt_order.check, skip_old_log_prob.check, sleep_level.check, *batch_balance.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    load_balancer.check,
+    prompt_order.check,
+    skip_old_log_prob.check,
+    sleep_level.check,
+    *batch_balance.CHECKS,
+)
 WARNINGS: tuple[Check, ...] = (sleep_level.warn,)
 
 
 def optimizations(spec: RLJobSpec) -> Optimizations:
-    """Return what the runtime is told."""
+    """Return the settings of the runtime."""
     return Optimizations(
         skip_old_log_prob=is_enabled(skip_old_log_prob.decide(spec)),
         batch_balance=is_enabled(batch_balance.decide(spec)),

@@ -1,17 +1,19 @@
 """The order of prompts in an epoch.
 
 A synchronous step ends with its longest response. Prompts whose responses had similar lengths in earlier epochs
-therefore share a batch (rljob_runtime/verl_plugin/prompt_order.py).
+therefore share a batch (rljob_runtime/verl_plugin/trainer/prompt_order.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rljob.api.training import COLOCATE_ASYNC
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Answer
 from rljob.core.validation.violation import Violation
 from rljob.launchers.verl.effective import effective
+from rljob.launchers.verl.rows import ASYNC
 
 DEFAULT, LENGTH_AWARE = "Default", "LengthAware"
 FIELD = "spec.optimizations.promptOrder"
@@ -29,7 +31,14 @@ def decide(spec: RLJobSpec) -> Answer:
 
 
 def check(spec: RLJobSpec) -> Iterator[Violation]:
-    """Prompts have one order."""
+    """Prompts have one order, which pays only where a step waits for its own longest response."""
+    if ASYNC.holds(spec) and spec.optimizations.prompt_order == LENGTH_AWARE:
+        yield Violation(
+            FIELD,
+            f"LengthAware puts responses of similar length into one step, and with trainer.mode {COLOCATE_ASYNC} no "
+            "step waits for its own longest response; remove it, or set trainer.mode to Sync",
+        )
+        return
     seen = effective(spec)
     if decide(spec).value == LENGTH_AWARE and seen.value(SHUFFLE) in (False, None):
         yield Violation(

@@ -14,6 +14,7 @@ from rljob.core.spec.decisions import SET, Answer
 from rljob.core.validation.violation import Violation
 from rljob.launchers.verl.effective import Effective, effective
 from rljob.launchers.verl.rows import MODEL, ROLLOUT
+from rljob.launchers.verl.values import LORA_RANKS
 from rljob.render.accelerators import facts_of
 from rljob_runtime.planning.on_policy import is_on, number
 
@@ -45,9 +46,8 @@ def check(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _problems(seen: Effective) -> Iterator[tuple[str, str]]:
-    ranks = (f"{MODEL}.lora_rank", f"{MODEL}.lora.rank")
     if not is_on(seen.value(f"{MODEL}.lora.merge")):
-        for key in ranks:
+        for key in LORA_RANKS:
             if (number(seen.value(key)) or 0) > 0:
                 yield key, "the weights below LoRA's adapter, and only the adapter is sent again"
     if is_on(seen.value(f"{MODEL}.mtp.enable")) and is_on(seen.value(f"{MODEL}.mtp.enable_rollout")):

@@ -4,7 +4,7 @@ import pytest
 from builders import Json, group, merged, small_spec, validate
 
 
-def told(change: Json) -> list[str]:
+def warning_lines(change: Json) -> list[str]:
     checked = validate("sums", small_spec(change))
     assert checked.violations == ()
     return [str(warning) for warning in checked.warnings]
@@ -33,7 +33,7 @@ SPANNING = "spec.rollout.parallelism.tensor: 4 spans 2 nodes of 2 devices"
         (merged(group({"nodes": 2}), {"rollout": {"parallelism": {"tensor": 4}}}), SPANNING),
     ],
 )
-def test_what_verl_accepts_is_told_with_its_effect(change: Json, words: str | None) -> None:
-    lines = told(change)
+def test_a_setting_that_verl_accepts_is_a_warning_with_its_effect(change: Json, words: str | None) -> None:
+    lines = warning_lines(change)
     assert len(lines) == (words is not None), lines
     assert all(str(words) in line for line in lines)

@@ -9,6 +9,7 @@ from corpus.bad import key
 ACTOR, CRITIC = (f"{role}.checkpoint.load_contents" for role in ("actor_rollout_ref.actor", "critic"))
 SAVES = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
 PPO: Json = {"algorithm": {"name": "PPO"}}
+MODEL = "actor_rollout_ref.model"
 MEGATRON: Json = merged(
     {
         "accelerator": {"class": "atlas-a3"},
@@ -19,7 +20,7 @@ MEGATRON: Json = merged(
 )
 
 
-def told(change: Json) -> list[str]:
+def warning_lines(change: Json) -> list[str]:
     checked = validate("sums", small_spec(change))
     assert checked.violations == ()
     return [str(warning) for warning in checked.warnings if "_contents" in warning.field]
@@ -34,8 +35,8 @@ def told(change: Json) -> list[str]:
         (merged(PPO, SAVES, key(CRITIC, ["model", "extra"])), CRITIC, "critic"),
     ],
 )
-def test_a_restart_without_the_optimizer_is_told(change: Json, name: str, role: str) -> None:
-    (line,) = told(change)
+def test_a_checkpoint_without_the_optimizer_is_a_warning(change: Json, name: str, role: str) -> None:
+    (line,) = warning_lines(change)
     assert line == (
         f"spec.verl.overrides[{name}]: lacks optimizer, so every restart begins {role} with a new optimizer; remove it "
         "after the next save"
@@ -54,4 +55,29 @@ def test_a_restart_without_the_optimizer_is_told(change: Json, name: str, role: 
     ],
 )
 def test_a_restart_that_continues_is_not(change: Json) -> None:
-    assert told(change) == []
+    assert warning_lines(change) == []
+
+
+LORA = [
+    merged(SAVES, key(f"{MODEL}.lora_rank", 8)),
+    merged(SAVES, key(f"{MODEL}.lora_adapter_path", "/data/adapter")),
+    merged(MEGATRON, key(f"{MODEL}.lora", {"rank": 8})),
+]
+
+
+@pytest.mark.parametrize("change", LORA)
+def test_an_adapter_is_not_evaluated_and_exported_with_a_warning(change: Json) -> None:
+    refused = validate("sums", small_spec(merged(change, {"evaluation": {}})))
+    assert [violation.field for violation in refused.violations] == ["spec.evaluation"]
+    checked = validate("sums", small_spec(merged(change, {"export": {"to": {"path": "/data/models"}}})))
+    assert checked.violations == ()
+    assert [warning.field for warning in checked.warnings if "lora_adapter" in warning.message] == ["spec.export"]
+
+
+@pytest.mark.parametrize("values", [{"lora_rank": 0}, {"lora": {"rank": 0}}, {"lora_adapter_path": None}])
+def test_without_an_adapter_evaluations_and_exports_are_whole(values: Json) -> None:
+    keys = {f"{MODEL}.{name}": value for name, value in values.items()}
+    fields = {"verl": {"overrides": keys}, "evaluation": {}, "export": {"to": {"path": "/data/models"}}}
+    checked = validate("sums", small_spec(merged(SAVES, fields)))
+    assert checked.violations == ()
+    assert [warning for warning in checked.warnings if warning.field == "spec.export"] == []

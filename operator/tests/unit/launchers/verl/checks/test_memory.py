@@ -8,8 +8,8 @@ from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, group, merged, s
 from corpus.memory import OFFLOADED, SWAPPED, WIDE, on_a3
 
 from rljob.core.spec.model_shape import known_shape
-from rljob.launchers import LAUNCHER
 from rljob.launchers.verl.checks.memory_fixes import fixes
+from rljob.launchers.verl.memory import memory_plan
 from rljob.render.accelerators import facts_of
 from rljob_runtime.planning.memory import PhaseName
 
@@ -98,7 +98,7 @@ def test_an_example_for_ascend_states_its_model_and_fits(path: Path) -> None:
         if facts_of(checked.spec).is_npu:
             shape = known_shape(checked.spec)
             assert shape is not None, "set model.architecture, so that `rljob validate` checks its memory"
-            plan = LAUNCHER.memory_plan(checked.spec, shape)
+            plan = memory_plan(checked.spec, shape)
             assert plan is not None
             assert plan.peak.bytes <= plan.die.memory_bytes
 
@@ -164,7 +164,8 @@ def trainer(**values: object) -> Json:
             merged(on_a3({"tensor": 2}, {"architecture": "Qwen3-32B"}), trainer(maxTokensPerDevice=32768), KL),
             (
                 "lower trainer.maxTokensPerDevice, raise tensor, pipeline or context, set trainer.offload.reference, "
-                "recompute layers (recompute_granularity), or keep the optimizer on the host (swap_optimizer)"
+                "recompute layers (recompute_granularity), or keep the optimizer on the host (swap_optimizer with "
+                "use_distributed_optimizer)"
             ),
         ),
         (PhaseName.UPDATE, merged(MOE, SWAPPED), "raise tensor, pipeline, context or expert"),
@@ -181,7 +182,7 @@ def test_a_fix_is_one_that_the_job_can_apply(phase: PhaseName, change: Json, tol
     spec = typed(small_spec(change))
     shape = known_shape(spec)
     assert shape is not None
-    plan = LAUNCHER.memory_plan(spec, shape)
+    plan = memory_plan(spec, shape)
     assert plan is not None
     assert fixes(phase, spec, plan) == told
 

@@ -64,7 +64,8 @@ def rendered() -> str:
 
 
 def job(change: Json) -> JobConfig:
-    return LAUNCHER.job_config(IDENTITY, typed(small_spec(change)), 1)
+    spec = typed(small_spec(change))
+    return LAUNCHER(spec).job_config(IDENTITY, spec, 1)
 
 
 def side(base: JobConfig, change: Json) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from corpus.bad import key
 from corpus.memory import CONFIG
 
 from rljob.launchers.verl import sizes
-from rljob_runtime.verl_plugin import cpu_defaults
+from rljob_runtime.verl_plugin.platform import cpu_defaults
 
 CONTEXT = "actor_rollout_ref.rollout.max_model_len"
 WHOLE = {"rollout": {"chunkedPrefill": False}}
@@ -20,7 +20,7 @@ CUT = (
 )
 
 
-def told(change: Json) -> list[str]:
+def warning_lines(change: Json) -> list[str]:
     checked = validate("sums", small_spec(change))
     assert checked.violations == ()
     return [str(warning) for warning in checked.warnings]
@@ -39,8 +39,8 @@ def told(change: Json) -> list[str]:
         (key("+actor_rollout_ref.rollout.engine_kwargs.vllm.max_model_len", 1025), "1025 is less than"),
     ],
 )
-def test_what_may_not_start_or_is_cut_is_told(change: Json, words: str | None) -> None:
-    lines = told(change)
+def test_a_length_that_may_not_start_or_is_cut_is_a_warning(change: Json, words: str | None) -> None:
+    lines = warning_lines(change)
     assert len(lines) == (words is not None), lines
     assert all(str(words) in line for line in lines)
 

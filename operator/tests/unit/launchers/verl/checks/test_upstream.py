@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from builders import Json, group, merged, small_spec, typed, validate
-from corpus.bad import megatron, template
-from corpus.upstream import BAD, NPU, OPTIONS, PASSES, RUNTIME_ENV, config, sets, variables
+from corpus.bad import template
+from corpus.upstream import BAD, NPU, OPTIONS, PASSES, RUNTIME_ENV, sets, variables
 
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.core.validation.violation import Violation
-from rljob.launchers.verl.checks.upstream import CHECKS, WARNINGS, ascend, environment, training
+from rljob.launchers.verl.checks.upstream import CHECKS, WARNINGS, ascend, environment, mindspeed, training
 from rljob.launchers.verl.checks.upstream import megatron as megatron_rules
 from rljob.launchers.verl.checks.upstream.settings import VALUE_SHOWN, Settings
 from rljob.launchers.verl.effective import VLLM
@@ -17,13 +17,8 @@ from rljob.launchers.verl.rows import ROLLOUT
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.accelerators import BUILT_IN
 
-NAMES = [rule.name for rule in (*training.RULES, *megatron_rules.RULES, *ascend.RULES)]
+NAMES = [rule.name for rule in (*training.RULES, *megatron_rules.RULES, *mindspeed.RULES, *ascend.RULES)]
 NAMES += [rule.name for rule in environment.RULES]
-MINDSPEED: Json = {"trainer": {"backend": "MindSpeed"}}
-RING = merged(megatron({"context": 4}), MINDSPEED)
-HEADS = merged(RING, {"model": {"attentionHeads": 6}})
-NAMED = merged(RING, {"model": {"architecture": "Qwen2.5-0.5B", "memoryCheck": "Warn"}})
-EXPERTS = merged(megatron({"expert": 2}, experts=8), MINDSPEED)
 WORKER, HEAD = "spec.workerGroups[0].template.env[0]", "spec.head.template.env[0]"
 
 
@@ -39,59 +34,6 @@ def test_every_rule_has_a_manifest_on_either_side() -> None:
 @pytest.mark.parametrize("change", PASSES.values(), ids=PASSES.keys())
 def test_what_upstream_accepts_passes(change: Json) -> None:
     assert validate("sums", small_spec(change)).violations == ()
-
-
-@pytest.mark.parametrize(
-    ("change", "settings", "field", "message"),
-    [
-        (RING, {"cp_window_size": 4}, "cp_window_size", "4 is not from 1 to spec.trainer.parallelism.context - 1"),
-        (RING, {"cp_window_size": 3}, "cp_window_size", "3 does not divide spec.trainer.parallelism.context"),
-        (HEADS, {"context_parallel_algo": "ulysses_cp_algo"}, "context_parallel_algo", "attention heads over tensor"),
-        (NAMED, {"context_parallel_algo": "ulysses_cp_algo"}, "context_parallel_algo", "attention heads over tensor"),
-        (RING, {"context_parallel_algo": "hybrid_cp_algo"}, "context_parallel_algo", "needs ulysses_degree_in_cp"),
-        (EXPERTS, {"moe_zero_memory": "level0"}, "moe_zero_memory", "level0 needs moe_alltoall_overlap_comm or"),
-        (
-            EXPERTS,
-            {"moe_alltoall_overlap_comm": True, "moe_token_dispatcher_type": "flex"},
-            "moe_alltoall_overlap_comm",
-            "needs moe_token_dispatcher_type alltoall; MindSpeed's own launcher refuses this, but verl skips",
-        ),
-        (
-            EXPERTS,
-            {"moe_alltoall_overlap_comm": True, "moe_grouped_gemm": False},
-            "moe_alltoall_overlap_comm",
-            "needs moe_grouped_gemm",
-        ),
-        (
-            EXPERTS,
-            {"gemm_gradient_accumulation_fusion": True, "moe_grouped_gemm": False},
-            "gemm_gradient_accumulation_fusion",
-            "needs moe_grouped_gemm",
-        ),
-    ],
-)
-def test_what_mindspeeds_own_launcher_refuses_is_a_warning(
-    change: Json, settings: Json, field: str, message: str
-) -> None:
-    change = sets(config(**settings), change)
-    (warning,) = warnings(change)
-    assert warning.field.endswith(f"override_transformer_config.{field}]")
-    assert message in warning.message
-    assert warnings(merged(change, {"trainer": {"backend": "Megatron"}})) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "settings"),
-    [
-        (RING, {"cp_window_size": 2}),
-        (RING, {"context_parallel_algo": "ulysses_cp_algo"}),
-        (RING, {"context_parallel_algo": "hybrid_cp_algo", "ulysses_degree_in_cp": 2}),
-        (EXPERTS, {"cp_window_size": 9, "moe_zero_memory": "level1", "moe_alltoall_overlap_comm": True}),
-        (EXPERTS, {"moe_zero_memory": "level0", "moe_fb_overlap": True, "moe_grouped_gemm": True}),
-    ],
-)
-def test_what_mindspeed_accepts_is_no_warning(change: Json, settings: Json) -> None:
-    assert warnings(sets(config(**settings), change)) == []
 
 
 @pytest.mark.parametrize(
@@ -115,10 +57,6 @@ def test_what_ends_most_runs_is_a_warning(settings: Json, message: str) -> None:
 )
 def test_what_verl_has_is_no_warning(settings: Json) -> None:
     assert warnings(sets(settings)) == []
-
-
-def test_the_shipped_combinations_of_mindspeed_are_no_warning() -> None:
-    assert warnings(EXPERTS) == warnings(RING) == []
 
 
 @pytest.mark.parametrize("name", environment.PER_PROCESS)

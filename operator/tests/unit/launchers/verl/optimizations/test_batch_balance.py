@@ -31,6 +31,7 @@ def test_nothing_else_is_refused(changes: tuple[Json, ...]) -> None:
 
 
 @pytest.mark.parametrize(("changes", "balances"), [((), True), ((SHUFFLED,), False), ((ENABLED,), True)])
-def test_the_runtime_is_told_what_was_decided(changes: tuple[Json, ...], balances: bool) -> None:
-    job = LAUNCHER.job_config(JobIdentity("team-a", "sums", "uid-1"), typed(spec(*changes)), 1)
+def test_job_json_contains_the_decision(changes: tuple[Json, ...], balances: bool) -> None:
+    made = typed(spec(*changes))
+    job = LAUNCHER(made).job_config(JobIdentity("team-a", "sums", "uid-1"), made, 1)
     assert job.optimizations.batch_balance is balances

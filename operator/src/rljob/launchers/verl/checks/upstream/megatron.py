@@ -1,23 +1,18 @@
-"""Settings that Megatron-Core 0.16.1 refuses when it builds the model, and those that MindSpeed would refuse.
+"""Settings with which Megatron-Core 0.16.1, or mbridge that configures it, ends a run when it builds the model.
 
 verl 0.9.1 passes `override_transformer_config` to Megatron-Bridge, which ends in the `__post_init__` of Megatron-Core's
-configuration (verl/workers/engine/megatron/transformer_impl.py:371). It hands the same keys to MindSpeed's `repatch`
-(verl/workers/engine/mindspeed/transformer_impl.py:54), which applies patches and never calls `validate_args`
-(mindspeed/megatron_adaptor.py:57): what MindSpeed's own launcher refuses, a run accepts. Hence the warnings.
+configuration (verl/workers/engine/megatron/transformer_impl.py:371).
 """
 
 from __future__ import annotations
 
-from rljob.api.training import TrainerBackend
 from rljob.core.spec.model_shape import linear_heads, model_facts
 from rljob.launchers.verl.checks.upstream.rule import Rule, Table
 from rljob.launchers.verl.checks.upstream.settings import Settings
-from rljob.launchers.verl.rows import ACTOR, TRANSFORMER
+from rljob.launchers.verl.rows import ACTOR, MODEL, TRANSFORMER
 
 CONFIG = "megatron/core/transformer/transformer_config.py"
 MEGATRON = f"{ACTOR}.megatron"
-FEATURES = "mindspeed/features_manager"
-SKIPPED = "MindSpeed's own launcher refuses this, but verl skips its checks, so the effect is undefined"
 GRANULARITIES, METHODS = ("full", "selective"), ("block", "uniform")
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 ENDS = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")
@@ -29,33 +24,23 @@ def key(name: str) -> str:
     return f"{TRANSFORMER}.{name}"
 
 
-def _value(s: Settings, name: str, default: object = None) -> object:
+def value(s: Settings, name: str, default: object = None) -> object:
+    """Return a field of the transformer's configuration."""
     return s.get(key(name), default)
 
 
-def _on(s: Settings, name: str, *, default: bool = False) -> bool:
+def is_on(s: Settings, name: str, *, default: bool = False) -> bool:
+    """Report whether a switch of the transformer's configuration is on."""
     return s.on(key(name), default=default)
 
 
 def _dispatcher(s: Settings) -> object:
-    return _value(s, "moe_token_dispatcher_type", "alltoall")
+    return value(s, "moe_token_dispatcher_type", "alltoall")
 
 
-def _context(s: Settings) -> int:
+def context(s: Settings) -> int:
+    """Return the ranks that share a sequence."""
     return s.spec.trainer.parallelism.context
-
-
-def _window(s: Settings) -> int:
-    return int(s.number(key("cp_window_size"), 1))
-
-
-def _uses(s: Settings, algorithm: str) -> bool:
-    return _context(s) > 1 and _value(s, "context_parallel_algo", "megatron_cp_algo") == algorithm
-
-
-def _heads_left(s: Settings) -> int:
-    heads = model_facts(s.spec).heads
-    return (heads.value if heads else 0) % (_context(s) * s.spec.trainer.parallelism.tensor)
 
 
 RECOMPUTE = (
@@ -64,7 +49,7 @@ RECOMPUTE = (
         f"{CONFIG}:1208",
         key("recompute_modules"),
         lambda s: (
-            _value(s, "recompute_granularity") == "selective"
+            value(s, "recompute_granularity") == "selective"
             and any(name not in MODULES for name in s.listed(key("recompute_modules")))
         ),
         f"{{value}} names a module that Megatron cannot recompute; use {', '.join(MODULES)}",
@@ -74,8 +59,8 @@ RECOMPUTE = (
         f"{CONFIG}:1188",
         key("distribute_saved_activations"),
         lambda s: (
-            _value(s, "recompute_granularity") in GRANULARITIES
-            and _on(s, "distribute_saved_activations")
+            value(s, "recompute_granularity") in GRANULARITIES
+            and is_on(s, "distribute_saved_activations")
             and s.spec.trainer.parallelism.tensor > 1
         ),
         "true, but with spec.trainer.parallelism.tensor above 1 activations are already shared by sequence; remove it",
@@ -84,7 +69,7 @@ RECOMPUTE = (
         "offload-pipeline",
         f"{CONFIG}:1145",
         key("cpu_offloading"),
-        lambda s: _on(s, "cpu_offloading") and s.spec.trainer.parallelism.pipeline > 1,
+        lambda s: is_on(s, "cpu_offloading") and s.spec.trainer.parallelism.pipeline > 1,
         "Megatron offloads activations only without pipeline stages; remove it, or set "
         "spec.trainer.parallelism.pipeline to 1",
     ),
@@ -93,9 +78,9 @@ RECOMPUTE = (
         f"{CONFIG}:1150",
         key("cpu_offloading"),
         lambda s: (
-            _on(s, "cpu_offloading")
+            is_on(s, "cpu_offloading")
             and s.spec.trainer.parallelism.pipeline == 1
-            and _value(s, "recompute_granularity") is not None
+            and value(s, "recompute_granularity") is not None
         ),
         "Megatron either offloads activations or recomputes them; remove it, or recompute_granularity",
     ),
@@ -106,21 +91,21 @@ EXPERTS = (
         "dispatcher-allgather",
         f"{CONFIG}:1829",
         key("moe_token_dispatcher_type"),
-        lambda s: _dispatcher(s) == "allgather" and _on(s, "variable_seq_lengths", default=True),
+        lambda s: _dispatcher(s) == "allgather" and is_on(s, "variable_seq_lengths", default=True),
         "allgather does not support sequences of variable length, which verl always sends; use alltoall",
     ),
     Rule(
         "deepep",
         f"{CONFIG}:1065",
         key("moe_enable_deepep"),
-        lambda s: _on(s, "moe_enable_deepep") and _dispatcher(s) != "flex",
+        lambda s: is_on(s, "moe_enable_deepep") and _dispatcher(s) != "flex",
         "DeepEP needs moe_token_dispatcher_type flex; remove it, since there is no DeepEP for Ascend",
     ),
     Rule(
         "capacity-missing",
         f"{CONFIG}:1133",
         key("moe_pad_expert_input_to_capacity"),
-        lambda s: _on(s, "moe_pad_expert_input_to_capacity") and _value(s, "moe_expert_capacity_factor") is None,
+        lambda s: is_on(s, "moe_pad_expert_input_to_capacity") and value(s, "moe_expert_capacity_factor") is None,
         "needs moe_expert_capacity_factor; set it, or remove the padding",
     ),
     *(
@@ -135,13 +120,13 @@ EXPERTS = (
             (
                 "experts",
                 1863,
-                lambda s: _on(s, "overlap_moe_expert_parallel_comm") and s.spec.trainer.parallelism.expert == 1,
+                lambda s: is_on(s, "overlap_moe_expert_parallel_comm") and s.spec.trainer.parallelism.expert == 1,
                 "spec.trainer.parallelism.expert above 1",
             ),
             (
                 "recompute",
                 1871,
-                lambda s: _on(s, "overlap_moe_expert_parallel_comm") and _value(s, "recompute_granularity") == "full",
+                lambda s: is_on(s, "overlap_moe_expert_parallel_comm") and value(s, "recompute_granularity") == "full",
                 "a recompute_granularity other than full",
             ),
         )
@@ -150,7 +135,7 @@ EXPERTS = (
         "delayed-gradients",
         f"{CONFIG}:1910",
         key("delay_wgrad_compute"),
-        lambda s: _on(s, "delay_wgrad_compute") and not _on(s, "overlap_moe_expert_parallel_comm"),
+        lambda s: is_on(s, "delay_wgrad_compute") and not is_on(s, "overlap_moe_expert_parallel_comm"),
         "needs overlap_moe_expert_parallel_comm; remove it, or set both",
     ),
 )
@@ -160,7 +145,7 @@ DELTA = (
         "delta-context",
         f"{CONFIG}:983",
         f"{MEGATRON}.context_parallel_size",
-        lambda s: s.has_delta_layers and _context(s) > 1,
+        lambda s: s.has_delta_layers and context(s) > 1,
         "{value}, but Megatron does not split sequences of gated delta layers; set it to 1",
     ),
     *(
@@ -183,7 +168,7 @@ STAGES = (
             f"stage-empty-{name.split('_')[3]}",
             f"{CONFIG}:{line}",
             key(name),
-            lambda s, name=name: _value(s, name) is not None and s.number(key(name), 1) <= 0,  # type: ignore[misc]
+            lambda s, name=name: value(s, name) is not None and s.number(key(name), 1) <= 0,  # type: ignore[misc] # a default
             "{value}: a stage needs 1 layer or more; raise it, or remove it",
         )
         for name, line in zip(ENDS, (1369, 1388), strict=True)
@@ -194,9 +179,9 @@ STAGES = (
             f"{CONFIG}:1300",
             key(name),
             lambda s, name=name: (  # type: ignore[misc]
-                _on(s, name)
-                and any(_value(s, end) is not None for end in ENDS)
-                and _value(s, "pipeline_model_parallel_layout") is None
+                is_on(s, name)
+                and any(value(s, end) is not None for end in ENDS)
+                and value(s, "pipeline_model_parallel_layout") is None
             ),
             f"excludes {' and '.join(ENDS)}; remove one of the two ways to assign layers",
         )
@@ -207,8 +192,8 @@ STAGES = (
         f"{CONFIG}:1317",
         key("pipeline_model_parallel_layout"),
         lambda s: (
-            _value(s, "pipeline_model_parallel_layout") is not None
-            and (any(_value(s, name) is not None for name in ENDS) or any(_on(s, name) for name in ACCOUNTED))
+            value(s, "pipeline_model_parallel_layout") is not None
+            and (any(value(s, name) is not None for name in ENDS) or any(is_on(s, name) for name in ACCOUNTED))
         ),
         f"excludes {', '.join((*ENDS, *ACCOUNTED))}; remove one of the two ways to assign layers",
     ),
@@ -216,75 +201,8 @@ STAGES = (
         "embedding-gradients",
         "megatron/core/model_parallel_config.py:426",
         key("defer_embedding_wgrad_compute"),
-        lambda s: _on(s, "defer_embedding_wgrad_compute") and s.spec.trainer.parallelism.pipeline == 1,
+        lambda s: is_on(s, "defer_embedding_wgrad_compute") and s.spec.trainer.parallelism.pipeline == 1,
         "has no effect without pipeline stages, and Megatron refuses it; remove it",
-    ),
-)
-
-MINDSPEED = (
-    Rule(
-        "ring-window",
-        f"{FEATURES}/context_parallel/context_parallel_feature.py:47",
-        key("cp_window_size"),
-        lambda s: _uses(s, "megatron_cp_algo") and not 1 <= _window(s) < _context(s),
-        f"{{value}} is not from 1 to spec.trainer.parallelism.context - 1; {SKIPPED}",
-    ),
-    Rule(
-        "ring-windows",
-        f"{FEATURES}/context_parallel/context_parallel_feature.py:50",
-        key("cp_window_size"),
-        lambda s: _uses(s, "megatron_cp_algo") and 1 <= _window(s) < _context(s) and _context(s) % _window(s) > 0,
-        f"{{value}} does not divide spec.trainer.parallelism.context; {SKIPPED}",
-    ),
-    Rule(
-        "ulysses-heads",
-        f"{FEATURES}/context_parallel/ulysses_context_parallel.py:33",
-        key("context_parallel_algo"),
-        lambda s: _uses(s, "ulysses_cp_algo") and _heads_left(s) > 0,
-        f"{{value}} divides attention heads over tensor × context, which they are no multiple of; {SKIPPED}",
-    ),
-    Rule(
-        "hybrid-degree",
-        f"{FEATURES}/context_parallel/context_parallel_feature.py:60",
-        key("context_parallel_algo"),
-        lambda s: _uses(s, "hybrid_cp_algo") and _value(s, "ulysses_degree_in_cp") is None,
-        f"{{value}} needs ulysses_degree_in_cp; {SKIPPED}",
-    ),
-    Rule(
-        "zero-memory",
-        f"{FEATURES}/moe/moe_zero_memory.py:34",
-        key("moe_zero_memory"),
-        lambda s: (
-            _value(s, "moe_zero_memory", "disable") != "disable"
-            and not _on(s, "moe_alltoall_overlap_comm")
-            and not _on(s, "moe_fb_overlap")
-        ),
-        f"{{value}} needs moe_alltoall_overlap_comm or moe_fb_overlap; {SKIPPED}",
-    ),
-    Rule(
-        "overlap-dispatcher",
-        f"{FEATURES}/moe/moe_alltoall_overlap.py:25",
-        key("moe_alltoall_overlap_comm"),
-        lambda s: _on(s, "moe_alltoall_overlap_comm") and _dispatcher(s) not in ("alltoall", "alltoall_seq"),
-        f"needs moe_token_dispatcher_type alltoall; {SKIPPED}",
-    ),
-    Rule(
-        "overlap-grouped",
-        f"{FEATURES}/moe/moe_alltoall_overlap.py:29",
-        key("moe_alltoall_overlap_comm"),
-        lambda s: (
-            _on(s, "moe_alltoall_overlap_comm")
-            and _dispatcher(s) == "alltoall"
-            and not _on(s, "moe_grouped_gemm", default=True)
-        ),
-        f"needs moe_grouped_gemm; {SKIPPED}",
-    ),
-    Rule(
-        "fused-accumulation",
-        f"{FEATURES}/moe/gmm.py:19",
-        key("gemm_gradient_accumulation_fusion"),
-        lambda s: _on(s, "gemm_gradient_accumulation_fusion") and not _on(s, "moe_grouped_gemm", default=True),
-        f"needs moe_grouped_gemm; {SKIPPED}",
     ),
 )
 
@@ -293,12 +211,37 @@ CONTEXT = (
         "hybrid-context",
         "megatron/core/pipeline_parallel/schedules.py:615",
         key("hybrid_context_parallel"),
-        lambda s: _on(s, "hybrid_context_parallel"),
+        lambda s: is_on(s, "hybrid_context_parallel"),
         "Megatron would read plans of groups from the data iterator, in which verl has micro-batches; set it to false, "
         "and set spec.trainer.parallelism.context so that the longest sequence fits",
     ),
 )
 
-RULES = (*RECOMPUTE, *EXPERTS, *DELTA, *STAGES, *CONTEXT)
+SEQUENCE = (
+    Rule(
+        "sequence-tensor",
+        "megatron/core/model_parallel_config.py:411",
+        key("sequence_parallel"),
+        lambda s: is_on(s, "sequence_parallel") and s.spec.trainer.parallelism.tensor == 1,
+        "Megatron splits sequences only with spec.trainer.parallelism.tensor above 1; verl sets it then; remove it",
+    ),
+)
+
+LATENT = (
+    Rule(
+        "deepseek-rotary",
+        "mbridge/models/deepseek_v3.py:157",
+        f"{MODEL}.trust_remote_code",
+        lambda s: (
+            model_facts(s.spec).latent
+            and s.on(f"{MEGATRON}.vanilla_mbridge", default=True)
+            and not s.on(f"{MODEL}.trust_remote_code")
+        ),
+        "mbridge 0.15.1 reads rope_theta of DeepSeek-V3's configuration (models/deepseek_v3.py:157), which that of "
+        "transformers 5 does not have; set spec.model.trustRemoteCode to true, so that the configuration of the "
+        "model's folder is used",
+    ),
+)
+
+RULES = (*RECOMPUTE, *EXPERTS, *DELTA, *STAGES, *CONTEXT, *SEQUENCE, *LATENT)
 REFUSED = Table(RULES, lambda s: s.megatron)
-DOUBTS = Table(MINDSPEED, lambda s: s.spec.trainer.backend is TrainerBackend.MINDSPEED)

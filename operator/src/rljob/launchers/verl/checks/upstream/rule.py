@@ -14,7 +14,7 @@ class Rule:
     """Settings on which a pinned upstream release fails."""
 
     name: str
-    """The verdicts of scripts/upstream_conditions name it."""
+    """The verdicts of upstream/conditions name it."""
     source: str
     """File and line of the condition, in the release that the module names."""
     key: str

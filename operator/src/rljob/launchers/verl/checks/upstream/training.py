@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob.api.training import AlgorithmName
+from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.checks.upstream.rule import Rule, Table
 from rljob.launchers.verl.checks.upstream.settings import Settings
 from rljob.launchers.verl.effective import VLLM
@@ -29,7 +29,7 @@ def _has_reference(s: Settings) -> bool:
 
 
 def _has_critic(s: Settings) -> bool:
-    return s.spec.algorithm.name is AlgorithmName.PPO
+    return has_critic(s.spec)
 
 
 def _penalizes_length(s: Settings) -> bool:

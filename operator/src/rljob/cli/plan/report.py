@@ -1,0 +1,205 @@
+"""`rljob plan report`: which layouts of a job fit, how long a step takes with each, and which switch helps most.
+
+`rljob.planner.layouts` and `switches` compute; this module formats. Every number says whether it is measured,
+published or modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rljob.api.v1alpha1 import RLJobSpec
+from rljob.cli.errors import UsageError
+from rljob.cli.plan.rollout import Lengths, trace_of
+from rljob.planner.layouts import ERROR, Candidate, Job, candidates
+from rljob.planner.rollout.traces import Trace
+from rljob.planner.switches import Effect, effects
+from rljob.render.accelerators import facts_of
+
+HEAD = (
+    f"{'':<4}{'rollout':<16}{'trainer':<22}{'memory':>7}{'rollout':>9}{'log-probs':>11}{'update':>8}{'other':>7}{'step':>8}"
+    f"{'tokens/s/card':>15}{'idle':>7}  evidence"
+)
+BELOW = f"{'':<4}{'tensor/data/exp':<16}{'tensor/pipe/ctx/exp':<22}{'':>7}{'s':>9}{'s':>11}{'s':>8}{'s':>7}{'s':>8}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known of a job before it runs."""
+
+    job: Job
+    accelerator: str
+    trace: Trace
+    found: Sequence[Candidate]
+    """Layouts that fit, best first."""
+    effects: Sequence[Effect]
+    """Of the best layout."""
+
+    @property
+    def own_place(self) -> int | None:
+        """Return the place of the job's own layout, from 1; None if it does not fit."""
+        return next((place for place, one in enumerate(self.found, 1) if one.own), None)
+
+    def tokens_per_card_second(self, one: Candidate) -> float:
+        """Return the prompt and response tokens per second and card."""
+        tokens = sum(request.tokens + request.prompt_tokens for request in self.trace.requests)
+        return tokens / one.seconds.total / (self.job.setup.devices / self.job.setup.dies_per_card)
+
+
+def with_cards(name: str, spec: RLJobSpec, cards: int | None) -> RLJobSpec:
+    """Return the spec with as many nodes as a number of cards needs. Raise UsageError if it is no number of nodes."""
+    if cards is None:
+        return spec
+    group, dies = spec.worker_groups[0], cards * facts_of(spec).dies_per_card
+    if dies % group.devices_per_node:
+        raise UsageError(
+            f"{name}: {cards} cards have {dies} devices, which are no whole nodes of workerGroups[0].devicesPerNode "
+            f"{group.devices_per_node}; choose another number of cards"
+        )
+    nodes = group.model_copy(update={"nodes": dies // group.devices_per_node})
+    return spec.model_copy(update={"worker_groups": [nodes, *spec.worker_groups[1:]]})
+
+
+def plan_report(name: str, spec: RLJobSpec, job: Job | None, lengths: Lengths) -> Report:
+    """Plan the layouts of a job. Raise UsageError if its dies' memory is unknown, or nothing fits."""
+    if job is None:
+        raise UsageError(
+            f"{name}: class {spec.accelerator.class_} uses the host's memory; set accelerator.class to an Atlas class"
+        )
+    trace = trace_of(job.setup, lengths)
+    found = candidates(job, trace)
+    if not found:
+        raise UsageError(
+            f"{name}: no layout fits into {job.setup.devices} devices; `rljob plan memory` shows what fills them: use "
+            "more nodes, or offload and recompute more"
+        )
+    return Report(job, spec.accelerator.class_, trace, found, effects(job, found[0], trace))
+
+
+def report_table(name: str, report: Report, top: int) -> str:
+    """Return the report of a job as text."""
+    setup, trace, best = report.job.setup, report.trace, report.found[0]
+    cards = setup.devices // setup.dies_per_card
+    step = setup.engine.step_time
+    batch = f"{report.job.shape.name}, {len(trace.requests):,} responses a step"
+    lines = [
+        f"{name}: {batch} on {setup.devices} devices ({cards} cards of {report.accelerator})",
+        f"lengths ({trace.origin.value}): mean {trace.mean:,.0f}, longest {trace.longest:,} tokens: {trace.source}",
+        f"step time of the job's layout ({step.origin.value}): {step.source}",
+        *([f"note: {setup.caveat}"] if setup.caveat else []),
+        "",
+        HEAD,
+        BELOW,
+    ]
+    lines += [_line(report, place, one) for place, one in enumerate(report.found[:top], 1)]
+    own = report.own_place
+    if own is None:
+        lines.append("the layout of the job does not fit; `rljob plan memory` shows why")
+    elif own > top:
+        lines.append(_line(report, own, report.found[own - 1]))
+    share = getattr(best.seconds, best.seconds.bottleneck.replace(" ", "_")) / best.seconds.total
+    lines += [
+        "",
+        f"seconds, memory, tokens/s and idle are modelled; {_near(report)}",
+        f"bottleneck of layout 1 (modelled): {best.seconds.bottleneck}, {share:.0%} of the step",
+        "",
+        f"{'switch, for layout 1':<34}{'saves s':>9}  origin",
+        *(_effect_line(effect) for effect in report.effects),
+        "savings do not add up",
+    ]
+    return "\n".join(lines)
+
+
+def _near(report: Report) -> str:
+    best = min(one.seconds.total for one in report.found)
+    near = sum(one.seconds.total <= best * (1 + ERROR) for one in report.found)
+    return (
+        f"{near} layouts are within the model's error of {ERROR:.0%} of the fastest; "
+        "among them, those of published runs come first"
+    )
+
+
+def _line(report: Report, place: int, one: Candidate) -> str:
+    rollout, trainer, seconds = one.layout.rollout, one.layout.trainer, one.seconds
+    sizes = f"{rollout.tensor}/{rollout.data}/{rollout.expert}"
+    split = f"{trainer.tensor}/{trainer.pipeline}/{trainer.context}/{trainer.expert}"
+    seen = f"published: {one.published_seconds:,.0f} s" if one.published_seconds else "published layout"
+    marks = [seen if one.published else "modelled", *(["this job"] if one.own else [])]
+    return (
+        f"{place:>3} {sizes:<16}{split:<22}{one.memory_share:>7.0%}{seconds.rollout:>9,.0f}"
+        f"{seconds.log_probabilities:>11,.0f}{seconds.update:>8,.0f}{seconds.other:>7,.0f}{seconds.total:>8,.0f}"
+        f"{report.tokens_per_card_second(one):>15.1f}{one.outcome.idle:>7.1%}  {', '.join(marks)}"
+    )
+
+
+def _effect_line(effect: Effect) -> str:
+    state = " (on)" if effect.enabled else ""
+    saved = f"{effect.saved:,.0f}" if effect.saved >= 0.5 else "-"
+    return f"{effect.field + state:<34}{saved:>9}  {effect.origin.value}: {effect.reason}"
+
+
+def report_document(namespace: str, name: str, report: Report, top: int) -> dict[str, Any]:
+    """Return the same as data."""
+    setup, trace = report.job.setup, report.trace
+    shown = [(place, one) for place, one in enumerate(report.found, 1) if place <= top or one.own]
+    return {
+        "namespace": namespace,
+        "job": name,
+        "model": report.job.shape.name,
+        "devices": setup.devices,
+        "cards": setup.devices // setup.dies_per_card,
+        "lengths": {
+            "origin": trace.origin.value,
+            "source": trace.source,
+            "responses": len(trace.requests),
+            "meanTokens": round(trace.mean, 2),
+            "longestTokens": trace.longest,
+        },
+        "stepTime": {"origin": setup.engine.step_time.origin.value, "source": setup.engine.step_time.source},
+        "notes": [setup.caveat] if setup.caveat else [],
+        "modelError": ERROR,
+        "layouts": [_layout_document(report, place, one) for place, one in shown],
+        "ownLayoutFits": report.own_place is not None,
+        "bottleneck": {"origin": "modelled", "stage": report.found[0].seconds.bottleneck},
+        "switches": [
+            {
+                "field": effect.field,
+                "enabled": effect.enabled,
+                "savedSeconds": round(effect.saved, 1),
+                "origin": effect.origin.value,
+                "reason": effect.reason,
+            }
+            for effect in report.effects
+        ],
+    }
+
+
+def _layout_document(report: Report, place: int, one: Candidate) -> dict[str, Any]:
+    rollout, trainer, seconds = one.layout.rollout, one.layout.trainer, one.seconds
+    return {
+        "place": place,
+        "own": one.own,
+        "published": one.published or None,
+        "publishedStepSeconds": one.published_seconds,
+        "rollout": {"tensor": rollout.tensor, "data": rollout.data, "expert": rollout.expert},
+        "trainer": {
+            "tensor": trainer.tensor,
+            "pipeline": trainer.pipeline,
+            "context": trainer.context,
+            "expert": trainer.expert,
+        },
+        "origin": one.origin.value,
+        "memoryShare": round(one.memory_share, 4),
+        "seconds": {
+            "rollout": round(seconds.rollout, 1),
+            "logProbabilities": round(seconds.log_probabilities, 1),
+            "update": round(seconds.update, 1),
+            "other": round(seconds.other, 1),
+            "step": round(seconds.total, 1),
+        },
+        "tokensPerSecondPerCard": round(report.tokens_per_card_second(one), 2),
+        "idle": round(one.outcome.idle, 4),
+        "firstDpIdle": round(one.outcome.first_idle, 4),
+    }

@@ -1,0 +1,1 @@
+"""Checkpoints of a job: who may write them, which steps are complete, what they contain, where an attempt starts."""

@@ -1,0 +1,1 @@
+"""The rollout of verl: its agent loops, the router of their requests, and the replicas that answer."""

@@ -1,0 +1,1 @@
+"""What the published images for Ascend contain, from their Dockerfiles, and the verdict of the image check on each."""
