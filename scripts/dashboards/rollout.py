@@ -9,6 +9,8 @@ NONE = "No replica is scraped"
 ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_draft_tokens_total"
 NO_ROUTING = "The engine's routing is not requested (rollout.enable_rollout_routing_replay)"
 NO_QUEUE = "TransferQueue serves no metrics"
+NO_END = "No job, or one whose rollouts do not end (trainer.mode ColocateAsync)"
+ENDED = "No prompts are in flight between steps (trainer.mode ColocateAsync)"
 REPLICA = "replica {{replica}}"
 
 
@@ -38,11 +40,11 @@ NOW = DashboardRow(
             Query(rate_of("vllm:generation_tokens_total")),
         ),
         figure(
-            Text("First DP idle", "percentunit", "Last rollout: the first replica to finish."),
+            Text("First DP idle", "percentunit", "Last rollout: the first replica to finish.", NO_END),
             Query(of_jobs("rljob_first_dp_idle_ratio")),
         ),
         figure(
-            Text("Cluster idle", "percentunit", "Last rollout: all replicas."),
+            Text("Cluster idle", "percentunit", "Last rollout: all replicas.", NO_END),
             Query(of_jobs("rljob_cluster_idle_ratio")),
             limits=((0.4, "red"),),
         ),
@@ -71,7 +73,7 @@ RANKS = DashboardRow(
             width=12,
         ),
         graph(
-            Text("Finish times", "s", "From the rollout's first request to each replica's last response."),
+            Text("Finish times", "s", "From the rollout's first request to each replica's last response.", NO_END),
             Query(of_jobs("rljob_replica_finish_seconds", by=("replica",)), REPLICA),
         ),
         graph(
@@ -83,7 +85,7 @@ RANKS = DashboardRow(
             Query(of_jobs("rljob_control_call_seconds"), "slowest replica"),
         ),
         graph(
-            Text("Requests per rollout", "none", "Requests sent to each replica."),
+            Text("Requests per rollout", "none", "Requests sent to each replica.", NO_END),
             Query(of_jobs("rljob_replica_requests", by=("replica",)), REPLICA),
         ),
     ),
@@ -92,14 +94,14 @@ TAIL = DashboardRow(
     "The tail",
     (
         graph(
-            Text("Idle", "percentunit", "Fractions of the rollout spent waiting for the slowest replica."),
+            Text("Idle", "percentunit", "Fractions of the rollout spent waiting for the slowest replica.", NO_END),
             Query(of_jobs("rljob_first_dp_idle_ratio"), "first DP"),
             Query(of_jobs("rljob_cluster_idle_ratio"), "cluster"),
             Query(of_jobs("rljob_rollout_tail_ratio"), "after 90 % of the responses"),
             top=1,
         ),
         graph(
-            Text("Rollout", "s", "From the first request to the last response, and the attempt's median."),
+            Text("Rollout", "s", "From the first request to the last response, and the attempt's median.", NO_END),
             Query(of_jobs("rljob_stage_seconds", 'stage="rollout"'), "rollout"),
             Query(of_jobs("rljob_median_rollout_seconds"), "median"),
         ),
@@ -114,6 +116,45 @@ TAIL = DashboardRow(
             Query(rate_of("vllm:request_success_total", ("finished_reason",)), "{{finished_reason}}"),
         ),
     ),
+)
+PROMPTS = DashboardRow(
+    "Prompts in flight",
+    (
+        graph(
+            Text("Staleness", "none", "Responses of a step by the updates of the weights since they were begun.", ENDED),
+            Query(of_jobs("rljob_staleness_responses", by=("versions",)), "{{versions}} versions"),
+            width=8,
+            stacked=True,
+        ),
+        graph(
+            Text("In flight", "none", "Prompts in the queue after each step, by state.", ENDED),
+            Query(of_jobs("rljob_prompts_in_flight", by=("state",)), "{{state}}"),
+            width=8,
+            stacked=True,
+        ),
+        graph(
+            Text("Oldest prompt", "none", "Steps since it was sent; trainer.async.maxStaleness bounds it.", ENDED),
+            Query(of_jobs("rljob_oldest_prompt_steps"), "steps"),
+            width=8,
+        ),
+        graph(
+            Text("Effective samples", "percentunit", "Share of the tokens that count after their correction.", ENDED),
+            Query(of_jobs("rljob_rollout_mismatch", 'figure="rollout_is_eff_sample_size"'), "share"),
+            width=8,
+            top=1,
+        ),
+        graph(
+            Text("Given up", "none", "Prompts of the run that were dropped, by reason.", ENDED),
+            Query(of_jobs("rljob_prompts_dropped", by=("reason",)), "{{reason}}"),
+            width=8,
+        ),
+        graph(
+            Text("Unaccounted", "none", "Prompts that are in no place or in two. It should be 0.", ENDED),
+            Query(of_jobs("rljob_prompts", 'event="unaccounted"'), "prompts"),
+            width=8,
+        ),
+    ),
+    folded=True,
 )
 ENGINE = DashboardRow(
     "The engine",
@@ -248,7 +289,7 @@ ROLLOUT = Board(
     name="rollout",
     title="RLJob / Rollout",
     about="One job's rollout: load and waiting of the replicas.",
-    rows=(NOW, RANKS, TAIL, ENGINE, EXPERTS, QUEUE),
+    rows=(NOW, RANKS, TAIL, PROMPTS, ENGINE, EXPERTS, QUEUE),
     variables=(NAMESPACES, ONE_JOB),
     annotations=(ATTEMPTS,),
 )

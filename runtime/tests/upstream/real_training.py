@@ -4,9 +4,9 @@ The JSON has `steps` and, optionally, `name`, `platform` (cpu or npu), `devices`
 `drafts`, `environment`, `mode` (trainer.mode), `attempt`, of which the second and later ones choose their start as the
 launcher does, `resume`, the folder of a saved step to start from instead, `spread`, the standard deviation of the
 model's weights: the larger, the more certain are its tokens, `stop`, the mode of a stop that is requested after the
-first step, or, with `stop_when`, when this file exists and steps have ended to be recorded, and `forks`: false starts
-every process by itself, as on NPUs. A process of its own, because verl chooses its platform when it is imported. The
-folder keeps model and data for the next run.
+first step, or, with `stop_when`, when this file exists, and `forks`: false starts every process by itself, as on NPUs. A
+process of its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next
+run.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ from rljob_runtime.verl_plugin.launcher import VerlTrainer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PROMPTS = 32
-STILL_SECONDS = 8.0
-"""Without a record, while responses are held back, for the trainer to wait for them."""
 REWARD = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     return sum(ord(c) % 7 == ord(ground_truth) % 7 for c in solution_str) / max(len(solution_str), 1)
@@ -84,6 +82,7 @@ def write_data(folder: Path) -> None:
             "prompt": [{"role": "user", "content": LETTERS[number % 26] * 3}],
             "data_source": "letters",
             "reward_model": {"style": "rule", "ground_truth": LETTERS[number % 26]},
+            "extra_info": {"row": number},
         }
         for number in range(PROMPTS)
     ]
@@ -204,18 +203,9 @@ def recorded(own: Path) -> list[dict[str, Any]]:
 
 
 def stop(trainer: VerlTrainer, own: Path, mode: str, when: str | None) -> None:
-    """Request a stop when the first step is recorded, or when a file exists and no further one is."""
-    if when is None:
-        while not recorded(own):
-            time.sleep(0.1)
-    else:
-        while not Path(when).exists():
-            time.sleep(0.1)
-        count, since = 0, time.monotonic()
-        while time.monotonic() - since < STILL_SECONDS:
-            if (now := len(recorded(own))) != count:
-                count, since = now, time.monotonic()
-            time.sleep(0.1)
+    """Request a stop when the first step is recorded, or when a file exists."""
+    while not (recorded(own) if when is None else Path(when).exists()):
+        time.sleep(0.1)
     trainer.request_stop(StopMode(mode))
 
 

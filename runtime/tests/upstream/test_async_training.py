@@ -28,13 +28,16 @@ KILLED_AFTER, UNITS = 3, 2
 """Steps after whose record the first attempt is killed; its storage units."""
 SCORED = 3 * BATCH * SAMPLES
 """Rewards of the second attempt, after which it waits for responses for ever."""
+ENOUGH_HELD = BATCH + 1
+"""Held prompts with which a rollout cannot end: no more than two batches are in flight, and while the trainer trains one
+of them, all of that one are complete."""
 KILL_SECONDS = 300.0
 STALENESS = "training/off_policy/trajectory_staleness_worst"
 """verl's own."""
 REWARD = """
 import asyncio, random
 from pathlib import Path
-MARK, SCORED, HELD = (Path(__file__).with_name(name) for name in ("failed", "scored", "held"))
+MARK, SCORED, HELD, STUCK = (Path(__file__).with_name(name) for name in ("failed", "scored", "held", "stuck"))
 async def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     if ground_truth == "e" and not MARK.exists():
         MARK.touch()
@@ -42,7 +45,10 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info=None
     with SCORED.open("ab") as scored:
         scored.write(b".")
     if SCORED.stat().st_size > MOST:
-        HELD.touch()
+        with HELD.open("a") as held:
+            held.write(f"{extra_info['row']}\\n")
+        if len(set(HELD.read_text().split())) >= ENOUGH_HELD:
+            STUCK.touch()
         await asyncio.sleep(3600)
     await asyncio.sleep(random.uniform(0, 1.5))
     return sum(ord(c) % 7 == ord(ground_truth) % 7 for c in solution_str) / max(len(solution_str), 1)
@@ -83,7 +89,7 @@ def run(real_training: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Return the run."""
     folder = tmp_path_factory.mktemp("async")
     reward = folder / "slow_reward.py"
-    reward.write_text(f"MOST = float('inf')\n{REWARD}")
+    reward.write_text(f"MOST, ENOUGH_HELD = float('inf'), 0\n{REWARD}")
     units = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
     overrides = {
         "reward.custom_reward_function.path": str(reward),
@@ -107,8 +113,9 @@ def run(real_training: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     # A changed number of nodes would change the number of units. Now only every second step is saved, so that the stop
     # may have to save the step before its own.
     overrides |= {units: UNITS + 1, "trainer.save_freq": 2}
-    reward.write_text(f"MOST = {(folder / 'scored').stat().st_size + SCORED}\n{REWARD}")
-    stop = {"stop": StopMode.ABORT_ROLLOUT.value, "stop_when": str(folder / "held")}
+    most = (folder / "scored").stat().st_size + SCORED
+    reward.write_text(f"MOST, ENOUGH_HELD = {most}, {ENOUGH_HELD}\n{REWARD}")
+    stop = {"stop": StopMode.ABORT_ROLLOUT.value, "stop_when": str(folder / "stuck")}
     yield Run(folder, killed, real_training(folder, "run", attempt=2, **stop, **wish))
     shutil.rmtree(folder, ignore_errors=True)
 
