@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.contract import ExitCode
-from rljob_runtime.input_checks.reward import KEYWORDS, MODEL_KEYWORDS, OUTPUT_BYTES, RewardCheck, RewardSettings
+from rljob_runtime.input_checks.reward import KEYWORDS, MODEL_KEYWORDS, RewardSettings
+from rljob_runtime.input_checks.user_file import OUTPUT_BYTES, ImportCheck
 from rljob_runtime.outcomes import RefusedError
 
 CALLABLE = {
@@ -65,7 +66,7 @@ REFUSED = {
 
 def check(path: Path, source: str, keywords: tuple[str, ...] = KEYWORDS, seconds: float = 60.0) -> None:
     path.write_text(source)
-    RewardCheck(RewardSettings(str(path), "f", keywords), seconds).require()
+    ImportCheck(RewardSettings(str(path), "f", keywords), seconds).require()
 
 
 def refused(path: Path, source: str, **options: float) -> RefusedError:
@@ -94,7 +95,7 @@ def test_a_file_without_the_suffix_of_python_is_refused(tmp_path: Path) -> None:
     assert "its name does not end with .py" in str(error)
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(RefusedError, match="is a folder"):
-        RewardCheck(RewardSettings(str(tmp_path / "folder.py"), "f", KEYWORDS)).require()
+        ImportCheck(RewardSettings(str(tmp_path / "folder.py"), "f", KEYWORDS)).require()
 
 
 def test_keywords_of_a_served_reward_model_are_part_of_the_call(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_a_volume_that_fails_is_an_environment_that_another_attempt_may_find_bet
     error = refused(tmp_path / "reward.py", failing)
     assert (error.code, error.reason) == (ExitCode.ENVIRONMENT, "RewardUnreadable")
     with pytest.raises(RefusedError, match="No such file") as gone:
-        RewardCheck(RewardSettings(str(tmp_path / "gone.py"), "f", KEYWORDS)).require()
+        ImportCheck(RewardSettings(str(tmp_path / "gone.py"), "f", KEYWORDS)).require()
     assert gone.value.code is ExitCode.ENVIRONMENT
 
 

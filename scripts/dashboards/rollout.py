@@ -121,7 +121,9 @@ PROMPTS = DashboardRow(
     "Prompts in flight",
     (
         graph(
-            Text("Staleness", "none", "Responses of a step by the updates of the weights since they were begun.", ENDED),
+            Text(
+                "Staleness", "none", "Responses of a step by the updates of the weights since they were begun.", ENDED
+            ),
             Query(of_jobs("rljob_staleness_responses", by=("versions",)), "{{versions}} versions"),
             width=8,
             stacked=True,

@@ -164,6 +164,8 @@ GOOD = {
     "a correction of a synchronous job": override(
         **{f"{CORRECTION}.rollout_is": "token", "actor_rollout_ref.rollout.calculate_log_probs": True}
     ),
+    "tools": {"rollout": {"agent": {"tools": "/code/tools.yaml", "format": "Qwen3Coder", "maxTurns": 4}}},
+    "tools of a loop of one's own": key("actor_rollout_ref.rollout.multi_turn.function_tool_path", "/code/tools.py"),
     "an evaluation": trainer(mode="Evaluate", samplesPerPrompt=1, evaluateEverySteps=99),
     "checkpoints": merged(
         saved({"volume": "data", "resume": "Required", "from": {"path": "/old"}}),

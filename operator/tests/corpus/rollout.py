@@ -16,7 +16,37 @@ def capture(*listed: int, **values: object) -> dict[str, object]:
     return {"rollout": {"captureSizes": list(listed), **values}}
 
 
+def agent(**settings: object) -> dict[str, object]:
+    return {"rollout": {"agent": {"tools": "/code/tools.py", **settings}}}
+
+
 BAD = {
+    "tools of another form": Bad(
+        agent(tools="/code/tools.json"),
+        "spec.rollout.agent.tools",
+        "/code/tools.json is neither a Python file nor a YAML file; name a file that ends in .py",
+    ),
+    "one turn for calls": Bad(
+        agent(maxTurns=1),
+        "spec.rollout.agent.maxTurns",
+        "1 ends a response before its first call is executed; use at least 2, or remove rollout.agent",
+    ),
+    "a key of the agent's": Bad(
+        merged(agent(), key(f"{ROLLOUT}.multi_turn.format", "kimi")),
+        f"spec.verl.overrides[{ROLLOUT}.multi_turn.format]",
+        "is set by spec.rollout.agent.format",
+    ),
+    "responses held back between turns": Bad(
+        merged(agent(), {"optimizations": {"loadBalancer": "LateBinding"}}),
+        "spec.optimizations.loadBalancer",
+        "LateBinding, but with rollout.agent a response has several requests, and late binding learns the lengths of "
+        "responses when requests end; use Auto",
+    ),
+    "drafts from earlier turns": Bad(
+        merged(agent(), {"rollout": {"speculative": {"method": "Suffix", "history": "Enabled"}}}),
+        "spec.rollout.speculative.history",
+        "Enabled, but with rollout.agent each turn continues a longer prompt, of which the history knows nothing",
+    ),
     "a replica over nodes": Bad(
         sizes(tensor=3),
         "spec.rollout.parallelism.tensor",

@@ -4,9 +4,9 @@ The JSON has `steps` and, optionally, `name`, `platform` (cpu or npu), `devices`
 `drafts`, `environment`, `mode` (trainer.mode), `attempt`, of which the second and later ones choose their start as the
 launcher does, `resume`, the folder of a saved step to start from instead, `spread`, the standard deviation of the
 model's weights: the larger, the more certain are its tokens, `stop`, the mode of a stop that is requested after the
-first step, or, with `stop_when`, when this file exists, and `forks`: false starts every process by itself, as on NPUs. A
-process of its own, because verl chooses its platform when it is imported. The folder keeps model and data for the next
-run.
+first step, or, with `stop_when`, when this file exists, and `forks`: false starts every process by itself, as on NPUs.
+A process of its own, because verl chooses its platform when it is imported. The folder keeps model and data for the
+next run.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ KILLED_AFTER, UNITS = 3, 2
 SCORED = 3 * BATCH * SAMPLES
 """Rewards of the second attempt, after which it waits for responses for ever."""
 ENOUGH_HELD = BATCH + 1
-"""Held prompts with which a rollout cannot end: no more than two batches are in flight, and while the trainer trains one
-of them, all of that one are complete."""
+"""Held prompts with which a rollout cannot end: no more than two batches are in flight, and while the trainer trains
+one of them, all of that one are complete."""
 KILL_SECONDS = 300.0
 STALENESS = "training/off_policy/trajectory_staleness_worst"
 """verl's own."""

@@ -260,11 +260,11 @@ def test_a_reward_function_passes_if_verl_can_load_and_call_it(tmp_path: Path, n
         return asyncio.run(result) if inspect.iscoroutine(result) else result
 
     if name in ("good", "async"):
-        reward_probe.check(str(path), "f", list(reward.KEYWORDS))
+        reward_probe.check({"path": str(path), "name": "f", "keywords": list(reward.KEYWORDS)})
         assert verl_calls() == 1.0
         return
     with pytest.raises(reward_probe.ProblemError):
-        reward_probe.check(str(path), "f", list(reward.KEYWORDS))
+        reward_probe.check({"path": str(path), "name": "f", "keywords": list(reward.KEYWORDS)})
     with pytest.raises((RuntimeError, AttributeError, TypeError)):
         verl_calls()
 

@@ -288,6 +288,26 @@ class SpeculativeDecoding(Model):
     """Memory of each engine process for these responses, 64Mi to 64Gi. Defaults to 1Gi."""
 
 
+class Agent(Model):
+    """Tools that the model calls: each call is executed, and the model continues its response with the result."""
+
+    tools: Path
+    """Python file whose functions with verl's decorator function_tool are the tools, or a YAML file in the form of
+    verl's tool_config_path."""
+    format: Literal["DeepSeekV4", "GLM", "Gemma4", "GPTOSS", "Hermes", "Kimi", "MiniMax", "Qwen3Coder", "Seed"] = (
+        "Hermes"
+    )
+    """How the model writes calls. Qwen2.5 and Qwen3 use Hermes. Defaults to Hermes."""
+    max_turns: Count | None = None
+    """Maximum number of times that the model writes in a response. By default only data.maxResponseTokens bounds it."""
+    max_parallel_calls: Count = 1
+    """Maximum number of calls executed in one turn; further ones are ignored. Defaults to 1."""
+    max_result_characters: Count = 256
+    """Maximum number of characters of a result that the model reads. Defaults to 256."""
+    truncate: Literal["Left", "Middle", "Right"] = "Middle"
+    """Where a longer result is cut. Defaults to Middle."""
+
+
 class Rollout(Model):
     """How responses are generated."""
 
@@ -315,6 +335,8 @@ class Rollout(Model):
     """Number of most likely tokens to sample from; -1 samples from all tokens."""
     speculative: SpeculativeDecoding = SpeculativeDecoding()
     """Speculative decoding."""
+    agent: Agent | None = None
+    """Tools that the model may call. Unset, a response is one turn."""
 
 
 class Optimizations(Model):

@@ -254,6 +254,15 @@ REPLICA_REQUESTS = Metric(
     "rljob_replica_requests", "gauge", "Requests sent to the replica in the last rollout.", "our router", ("replica",)
 )
 
+TOOL_CALLS = Metric(
+    "rljob_tool_calls",
+    "gauge",
+    "Calls of tools in the responses of the last step (rollout.agent): `succeeded`, `failed` by an exception of the "
+    "tool, `invalid` arguments, or an `unknown` tool.",
+    "our agent loop: what verl answered to the model",
+    ("outcome",),
+)
+
 # Prompts in flight across steps (trainer.mode ColocateAsync); absent in other modes.
 STALENESS = Metric(
     "rljob_staleness_responses",
@@ -418,6 +427,7 @@ OWN = (
     ROLLOUT_TAIL,
     REPLICA_FINISH,
     REPLICA_REQUESTS,
+    TOOL_CALLS,
     STALENESS,
     MIXED_VERSIONS,
     QUEUE,

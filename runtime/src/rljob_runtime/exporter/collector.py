@@ -10,7 +10,7 @@ from rljob_runtime.exporter import catalogue, verl_metrics
 from rljob_runtime.exporter.exposition import Family, label_text
 from rljob_runtime.exporter.metric import Metric
 from rljob_runtime.exporter.totals import Totals, stage_seconds
-from rljob_runtime.spool import prompt_metrics, step_metrics
+from rljob_runtime.spool import prompt_metrics, step_metrics, tool_metrics
 from rljob_runtime.spool.spool import Spool
 
 MAX_REPLICAS = 256
@@ -40,6 +40,7 @@ PLAIN = {
 LABELLED = {
     f"{step_metrics.PREFIX}/stage_share/": (catalogue.STAGE_SHARE, "stage"),
     TOKENS_PREFIX: (catalogue.STEP_TOKENS, "tokens"),
+    tool_metrics.TOOL_CALLS_PREFIX: (catalogue.TOOL_CALLS, "outcome"),
     prompt_metrics.STALENESS_PREFIX: (catalogue.STALENESS, "versions"),
     prompt_metrics.QUEUE_PREFIX: (catalogue.QUEUE, "state"),
     prompt_metrics.PROMPTS_PREFIX: (catalogue.PROMPTS, "event"),

@@ -89,7 +89,6 @@ ROWS = (
         "ratio",
     ),
     KeyRow("training/num_turns/{stat}", "rljob_turns", "Turns per conversation."),
-    KeyRow("tool_call_counts/{stat}", "rljob_tool_calls", "Tool calls per conversation."),
     KeyRow(
         "training/filter_groups/evicted_samples",
         "rljob_discarded_groups",

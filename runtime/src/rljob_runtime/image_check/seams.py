@@ -278,6 +278,12 @@ _WORKERS = (
         "AgentLoopManagerTQ.agent_loop_workers_class",
         "AgentLoopWorkerTQ",
     ),
+    *_AGENTS.of("verl.experimental.agent_loop.agent_loop", "_agent_loop_registry"),
+    *_AGENTS.of(
+        "verl.experimental.agent_loop.tool_agent_loop",
+        "ToolAgentLoop",
+        "ToolAgentLoop._call_tool: self tool_call tools_kwargs agent_data",
+    ),
     *_BLAME.of(_V1, "AgentLoopWorkerTQ._run_agent_loop"),
     *_PROMPTS.of(
         "verl.utils.dataset.rl_dataset",

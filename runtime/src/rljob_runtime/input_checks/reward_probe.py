@@ -30,10 +30,10 @@ class ProblemError(Exception):
     """What is wrong with the file or the function, for the launcher's message."""
 
 
-def check(path: str, name: str, keywords: list[str]) -> None:
+def check(settings: dict[str, Any]) -> None:
     """Load the function and bind a call. Raises ProblemError, or OSError if the file itself cannot be read."""
-    function = find(load(path), name)
-    require_call(function, name, keywords)
+    function = find(load(settings["path"]), settings["name"])
+    require_call(function, settings["name"], settings["keywords"])
 
 
 def load(path: str) -> ModuleType:
@@ -122,21 +122,21 @@ def cut(text: str, limit: int = TEXT_LIMIT) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def main() -> None:
-    """Check, and write the answer."""
+def answer(checks: Callable[[dict[str, Any]], None]) -> None:
+    """Check the settings of the command line, and write the answer."""
     settings, descriptor = json.loads(sys.argv[1]), int(sys.argv[2])
-    answer: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     try:
-        check(settings["path"], settings["name"], settings["keywords"])
+        checks(settings)
     except ProblemError as error:
-        answer = {"problem": str(error)}
+        found = {"problem": str(error)}
     except OSError as error:
-        answer = {"problem": str(error), "volume": True}
+        found = {"problem": str(error), "volume": True}
     sys.stdout.flush()
-    os.write(descriptor, json.dumps(answer).encode())
+    os.write(descriptor, json.dumps(found).encode())
     # Threads that the user's file has started must not keep the process alive.
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    answer(check)

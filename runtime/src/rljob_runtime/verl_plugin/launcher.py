@@ -5,6 +5,7 @@ verl is imported only when a method is called, so that an image with another tra
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
@@ -21,7 +22,9 @@ from rljob_runtime.image_check import verl_choice
 from rljob_runtime.image_check.verl_choice import VerlChoice
 from rljob_runtime.input_checks import data_files
 from rljob_runtime.input_checks.data_files import DataSettings
-from rljob_runtime.input_checks.reward import RewardCheck, RewardSettings
+from rljob_runtime.input_checks.reward import RewardSettings
+from rljob_runtime.input_checks.tools import ToolSettings
+from rljob_runtime.input_checks.user_file import ImportCheck
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup
 from rljob_runtime.verl_plugin import async_settings
@@ -144,18 +147,20 @@ def resume_settings(start: Start) -> dict[str, OverrideValue]:
 
 
 def require_inputs(config: DictConfig, meanwhile: Callable[[], None]) -> None:
-    """Refuse data files and a reward function that the run cannot use. Do something else while the latter loads."""
-    function, data = RewardSettings.of(config), DataSettings.of(config)
-    loading = RewardCheck(function) if function is not None else None
-    try:
+    """Refuse data files, a reward function and tools that the run cannot use.
+
+    Do something else while the user's code loads.
+    """
+    data, files = DataSettings.of(config), (RewardSettings.of(config), ToolSettings.of(config))
+    with contextlib.ExitStack() as loading:
+        checks = [ImportCheck(file) for file in files if file is not None]
+        for check in checks:
+            loading.callback(check.stop)
         meanwhile()
         if data is not None:
             data_files.require(data)
-        if loading is not None:
-            loading.require()
-    finally:
-        if loading is not None:
-            loading.stop()
+        for check in checks:
+            check.require()
 
 
 def require_plugin(job: JobConfig) -> None:

@@ -7,6 +7,7 @@ from rljob.core.launcher import ClassDefault
 from rljob.core.validation.violation import Check
 from rljob.launchers.verl import optimizations
 from rljob.launchers.verl.checks import (
+    agent,
     asynchronous,
     batches,
     checkpoints,
@@ -41,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     *drafts.CHECKS,
     *scheduler.CHECKS,
     *batches.CHECKS,
+    *agent.CHECKS,
     *asynchronous.CHECKS,
     *data.CHECKS,
     *engines.CHECKS,

@@ -1,5 +1,7 @@
 """verl's agent-loop workers, which also report the first exception of a rollout or of its reward; see first_failure.py.
 
+Their loop with tools is ours (tool_agent.py).
+
 The manager is verl's extension point (`actor_rollout_ref.rollout.agent.agent_loop_manager_class`). A job that sets its
 own manager keeps it, and reports no such exception. `_run_agent_loop` generates a response and awaits the reward
 worker, so an exception of either passes through it before verl logs and drops it.
@@ -14,7 +16,7 @@ import ray
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from rljob_runtime import first_failure
-from rljob_runtime.verl_plugin.router import late_client
+from rljob_runtime.verl_plugin.router import late_client, tool_agent
 
 
 # Decorated, as verl's own class is, so that Ray pickles both by value. If it pickled ours by reference, verl's methods,
@@ -22,6 +24,10 @@ from rljob_runtime.verl_plugin.router import late_client
 @ray.remote
 class ReportingWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc] # the class behind Ray's wrapper
     """Runs in an actor; many responses are generated concurrently in its event loop."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - verl's signature
+        tool_agent.register()
+        super().__init__(*arguments, **options)
 
     async def _run_agent_loop(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - verl's signature
         late_client.PROMPT.set(options.get("uid"))

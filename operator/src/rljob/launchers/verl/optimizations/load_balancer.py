@@ -12,6 +12,7 @@ from rljob.api.training import COLOCATE_ASYNC
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import SET, Answer
 from rljob.core.validation.violation import Violation
+from rljob.launchers.verl.agent import AGENT
 from rljob.launchers.verl.rows import ASYNC
 from rljob.launchers.verl.sizes import engine_sequences, replicas
 
@@ -20,6 +21,10 @@ FIELD = "spec.optimizations.loadBalancer"
 PAUSED = (
     f"with trainer.mode {COLOCATE_ASYNC} a pause ends every request before its response has ended, and late binding "
     "learns the lengths of responses when requests end"
+)
+TURNS = (
+    "with rollout.agent a response has several requests, and late binding learns the lengths of responses when "
+    "requests end"
 )
 
 
@@ -31,6 +36,8 @@ def decide(spec: RLJobSpec) -> Answer:
         return Answer(REQUEST_COUNT, "the number of requests of an evaluation is not known before it starts")
     if ASYNC.holds(spec):
         return Answer(REQUEST_COUNT, PAUSED)
+    if AGENT.holds(spec):
+        return Answer(REQUEST_COUNT, TURNS)
     count = replicas(spec) * spec.rollout.parallelism.data
     if count < 2:
         return Answer(REQUEST_COUNT, "there is one engine, which takes all requests")
@@ -43,5 +50,9 @@ def decide(spec: RLJobSpec) -> Answer:
 
 def check(spec: RLJobSpec) -> Iterator[Violation]:
     """The router takes the end of a request for that of its response (verl_plugin/router/late_binding.py)."""
-    if ASYNC.holds(spec) and spec.optimizations.load_balancer == LATE_BINDING:
+    if spec.optimizations.load_balancer != LATE_BINDING:
+        return
+    if ASYNC.holds(spec):
         yield Violation(FIELD, f"LateBinding, but {PAUSED}; use Auto, or set trainer.mode to Sync")
+    if AGENT.holds(spec):
+        yield Violation(FIELD, f"LateBinding, but {TURNS}; use Auto")

@@ -1,0 +1,91 @@
+"""The quickstart in mode ColocateAsync, killed and suspended, and the example of an agent, each to its reward."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e import quickstart, recorded_run
+from tests.e2e.recorded_run import Record, volume
+from tests.e2e.shared import FAULTS, ROOT
+from tests.kube import Kube, Manifest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
+
+STEPS, BATCH, ROWS = 40, 32, 640
+RUN_SECONDS = 1500
+CHECKPOINTS = "checkpoints/colocated"
+GUIDE = ROOT / "docs/guides/agents.md"
+
+
+def rewards(record: Record) -> list[float]:
+    return [line["metrics"]["critic/score/mean"] for line in record.lines]
+
+
+def ended(kube: Kube, job: Manifest, *faults: tuple[int, recorded_run.Fault]) -> Record:
+    record = Record("")
+    for record in recorded_run.run_with_faults(kube, job, faults, RUN_SECONDS):  # noqa: B007 - the last one is used
+        pass
+    return record
+
+
+@pytest.fixture(scope="module")
+def colocated(kube: Kube) -> Iterator[tuple[Record, Path]]:
+    """Return the run, and the folder of its checkpoints on this machine."""
+    job = quickstart.variant(
+        "colocated",
+        trainer__mode="ColocateAsync",
+        trainer__steps=STEPS,
+        checkpoint={"path": f"{quickstart.MOUNT}/{CHECKPOINTS}", "everySteps": 1},
+        restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
+    )
+    yield ended(kube, job, *FAULTS), volume(kube) / CHECKPOINTS
+    kube.delete("rljob", "colocated")
+
+
+def test_prompts_in_flight_do_not_keep_the_quickstart_from_its_reward(colocated: tuple[Record, Path]) -> None:
+    reached = rewards(colocated[0])
+    first, last = statistics.mean(reached[:5]), statistics.mean(reached[-5:])
+    print(f"reward: first five {first:.3f}, last five {last:.3f}")
+    assert last >= max(first + 0.2, 0.75)
+
+
+def test_neither_kill_nor_suspension_loses_or_repeats_a_prompt(colocated: tuple[Record, Path]) -> None:
+    record, folder = colocated
+    assert len(record.attempts) == len(FAULTS) + 1
+    assert {line["metrics"]["rljob/prompts/unaccounted"] for line in record.lines} == {0}
+    ledgers = [json.loads((folder / f"global_step_{step}/prompts.json").read_text()) for step in range(1, STEPS + 1)]
+    last = ledgers[-1]
+    assert sum(last["dropped"].values()) == 0
+    trained = [tuple(row) for ledger in ledgers for row in ledger["trainedRows"]]
+    in_flight = [(epoch, row) for _, epoch, row, *_ in last["inFlight"]]
+    assert len(trained) == STEPS * BATCH
+    assert Counter([*trained, *in_flight]) == Counter(divmod(number, ROWS) for number in range(last["fetched"]))
+
+
+@pytest.fixture(scope="module")
+def agent(kube: Kube) -> Iterator[Record]:
+    manifest = re.search(r"kubectl apply -f (\S+)", GUIDE.read_text())
+    assert manifest is not None
+    # The records of a run are read from the quickstart's claim.
+    text = (ROOT / manifest[1]).read_text().replace("claimName: agent", f"claimName: {quickstart.CLAIM}")
+    documents = [document for document in yaml.safe_load_all(text) if document["kind"] != "PersistentVolumeClaim"]
+    kube.apply(*documents[1:])
+    yield ended(kube, documents[0])
+    kube.delete("rljob", "agent")
+
+
+def test_the_agent_learns_that_calling_pays(agent: Record) -> None:
+    reached, calls = rewards(agent), [line["metrics"]["rljob/tool_calls/succeeded"] for line in agent.lines]
+    first, last = statistics.mean(reached[:3]), statistics.mean(reached[-3:])
+    print(f"reward: first three {first:.3f}, last three {last:.3f}; calls: first {calls[0]}, last {calls[-1]}")
+    assert last >= first + 0.2
+    assert calls[-1] > 1.3 * calls[0]
+    assert {line["metrics"]["rljob/tool_calls/failed"] for line in agent.lines} == {0}
