@@ -53,6 +53,14 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info=None
     await asyncio.sleep(random.uniform(0, 1.5))
     return sum(ord(c) % 7 == ord(ground_truth) % 7 for c in solution_str) / max(len(solution_str), 1)
 """
+TOOLS = """
+from verl.tools.function_tool import function_tool
+@function_tool
+def now() -> str:
+    \"\"\"Return the time.\"\"\"
+    return "noon"
+"""
+"""The model is random and calls none of them; that each response is a loop over turns is what the run shows."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,10 @@ def run(real_training: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     reward = folder / "slow_reward.py"
     reward.write_text(f"MOST, ENOUGH_HELD = float('inf'), 0\n{REWARD}")
     units = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+    (folder / "tools.py").write_text(TOOLS)
     overrides = {
+        "actor_rollout_ref.rollout.agent.default_agent_loop": "tool_agent",
+        "actor_rollout_ref.rollout.multi_turn.function_tool_path": str(folder / "tools.py"),
         "reward.custom_reward_function.path": str(reward),
         "trainer.save_freq": 1,
         "trainer.v1.sampler.max_off_policy_strategy": "wait",
@@ -163,6 +174,7 @@ def test_the_records_describe_the_prompts_in_flight(run: Run) -> None:
         assert max(int(key.rpartition("/")[2]) for key in ages) == metrics[f"{STALENESS}/max"]
         begun_before += sum(count for key, count in ages.items() if key != "rljob/staleness/0")
         assert metrics["rljob/prompts/unaccounted"] == 0
+        assert metrics["rljob/tool_calls/failed"] == 0
         assert metrics["rljob/prompts/trained"] == record["step"] * BATCH
         assert sum(metrics[f"rljob/queue/{state}"] for state in ("pending", "running", "finished", "failure")) == BATCH
         assert metrics["training/rollout_probs_diff_valid"] == 1

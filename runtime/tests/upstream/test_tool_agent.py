@@ -38,6 +38,14 @@ def call(name: str, arguments: str) -> str:
     return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
 
 
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file of tools, which verl registers once in a process."""
+    path = tmp_path_factory.mktemp("tools") / "tools.py"
+    path.write_text(TOOLS)
+    return path
+
+
 class Engine:
     """Answers each request with the next of the texts."""
 
@@ -53,9 +61,10 @@ class Engine:
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> Any:
+def tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     from transformers import AutoTokenizer
 
+    monkeypatch.syspath_prepend(Path(__file__).parent)
     importlib.import_module("real_training").write_tokenizer(tmp_path / "model")
     return AutoTokenizer.from_pretrained(tmp_path / "model")
 
@@ -101,9 +110,7 @@ def run(tokenizer: Any, tools: Path, texts: list[str], **turns: Any) -> tuple[An
     return asyncio.run(conversation()), engine
 
 
-def test_calls_are_executed_and_only_what_the_model_wrote_is_trained(tokenizer: Any, tmp_path: Path) -> None:
-    tools = tmp_path / "tools.py"
-    tools.write_text(TOOLS)
+def test_calls_are_executed_and_only_what_the_model_wrote_is_trained(tokenizer: Any, tools: Path) -> None:
     texts = [
         call("add", '{"a": 3, "b": 4}'),
         call("add", '{"a": 2, "b": 2}'),
@@ -121,9 +128,7 @@ def test_calls_are_executed_and_only_what_the_model_wrote_is_trained(tokenizer: 
     assert tokenizer.decode(said, skip_special_tokens=True).startswith("".join(texts))
 
 
-def test_a_response_ends_with_its_last_turn(tokenizer: Any, tmp_path: Path) -> None:
-    tools = tmp_path / "tools.py"
-    tools.write_text(TOOLS)
+def test_a_response_ends_with_its_last_turn(tokenizer: Any, tools: Path) -> None:
     output, engine = run(tokenizer, tools, [call("add", '{"a": 3, "b": 4}')] * 2, max_assistant_turns=2)
     assert len(engine.prompts) == 2
     assert output.extra_fields[FIELD]["succeeded"] == 1
