@@ -1,6 +1,6 @@
-"""`rljob plan report`: which layouts of a job fit, how long a step takes with each, and which switch helps most.
+"""`rljob plan report`: which layouts of a job fit, how long a step takes, and which mode and switch helps most.
 
-`rljob.planner.layouts` and `switches` compute; this module formats. Every number says whether it is measured,
+`rljob.planner.layouts`, `modes` and `switches` compute; this module formats. Every number says whether it is measured,
 published or modelled.
 """
 
@@ -14,6 +14,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.errors import UsageError
 from rljob.cli.plan.rollout import Lengths, trace_of
 from rljob.planner.layouts import ERROR, Candidate, Job, candidates
+from rljob.planner.modes import ModeStep, modes
 from rljob.planner.rollout.traces import Trace
 from rljob.planner.switches import Effect, effects
 from rljob.render.accelerators import facts_of
@@ -23,6 +24,10 @@ HEAD = (
     f"{'tokens/s/card':>15}{'idle':>7}  evidence"
 )
 BELOW = f"{'':<4}{'tensor/data/exp':<16}{'tensor/pipe/ctx/exp':<22}{'':>7}{'s':>9}{'s':>11}{'s':>8}{'s':>7}{'s':>8}"
+MODES = (
+    f"{'trainer.mode, for layout 1':<34}{'rollout s':>10}{'training s':>12}{'step s':>8}{'tokens/s/card':>15}"
+    f"{'staleness':>11}"
+)
 
 
 @dataclass(frozen=True)
@@ -36,30 +41,32 @@ class Report:
     """Layouts that fit, best first."""
     effects: Sequence[Effect]
     """Of the best layout."""
+    modes: Sequence[ModeStep]
+    """Of the best layout."""
 
     @property
     def own_place(self) -> int | None:
         """Return the place of the job's own layout, from 1; None if it does not fit."""
         return next((place for place, one in enumerate(self.found, 1) if one.own), None)
 
-    def tokens_per_card_second(self, one: Candidate) -> float:
-        """Return the prompt and response tokens per second and card."""
+    def tokens_per_card_second(self, seconds: float) -> float:
+        """Return the prompt and response tokens per second and card of a step that takes so long."""
         tokens = sum(request.tokens + request.prompt_tokens for request in self.trace.requests)
-        return tokens / one.seconds.total / (self.job.setup.devices / self.job.setup.dies_per_card)
+        return tokens / seconds / (self.job.setup.devices / self.job.setup.dies_per_card)
 
 
 def with_cards(name: str, spec: RLJobSpec, cards: int | None) -> RLJobSpec:
     """Return the spec with as many nodes as a number of cards needs. Raise UsageError if it is no number of nodes."""
     if cards is None:
         return spec
-    group, dies = spec.worker_groups[0], cards * facts_of(spec).dies_per_card
+    group, dies = spec.trainer_group, cards * facts_of(spec).dies_per_card
     if dies % group.devices_per_node:
         raise UsageError(
             f"{name}: {cards} cards have {dies} devices, which are no whole nodes of workerGroups[0].devicesPerNode "
             f"{group.devices_per_node}; choose another number of cards"
         )
     nodes = group.model_copy(update={"nodes": dies // group.devices_per_node})
-    return spec.model_copy(update={"worker_groups": [nodes, *spec.worker_groups[1:]]})
+    return spec.model_copy(update={"worker_groups": [nodes if each is group else each for each in spec.worker_groups]})
 
 
 def plan_report(name: str, spec: RLJobSpec, job: Job | None, lengths: Lengths) -> Report:
@@ -75,7 +82,9 @@ def plan_report(name: str, spec: RLJobSpec, job: Job | None, lengths: Lengths) -
             f"{name}: no layout fits into {job.setup.devices} devices; `rljob plan memory` shows what fills them: use "
             "more nodes, or offload and recompute more"
         )
-    return Report(job, spec.accelerator.class_, trace, found, effects(job, found[0], trace))
+    return Report(
+        job, spec.accelerator.class_, trace, found, effects(job, found[0], trace), modes(job, found[0], trace)
+    )
 
 
 def report_table(name: str, report: Report, top: int) -> str:
@@ -105,6 +114,14 @@ def report_table(name: str, report: Report, top: int) -> str:
         f"seconds, memory, tokens/s and idle are modelled; {_near(report)}",
         f"bottleneck of layout 1 (modelled): {best.seconds.bottleneck}, {share:.0%} of the step",
         "",
+        MODES,
+        *(
+            f"{one.mode:<34}{one.rollout:>10,.0f}{one.train:>12,.0f}{one.total:>8,.0f}"
+            f"{report.tokens_per_card_second(one.total):>15.1f}{one.staleness:>11.1f}"
+            for one in report.modes
+        ),
+        "modes are modelled by a coarser simulation than layouts: compare them with each other only",
+        "",
         f"{'switch, for layout 1':<34}{'saves s':>9}  origin",
         *(_effect_line(effect) for effect in report.effects),
         "savings do not add up",
@@ -130,7 +147,7 @@ def _line(report: Report, place: int, one: Candidate) -> str:
     return (
         f"{place:>3} {sizes:<16}{split:<22}{one.memory_share:>7.0%}{seconds.rollout:>9,.0f}"
         f"{seconds.log_probabilities:>11,.0f}{seconds.update:>8,.0f}{seconds.other:>7,.0f}{seconds.total:>8,.0f}"
-        f"{report.tokens_per_card_second(one):>15.1f}{one.outcome.idle:>7.1%}  {', '.join(marks)}"
+        f"{report.tokens_per_card_second(one.seconds.total):>15.1f}{one.outcome.idle:>7.1%}  {', '.join(marks)}"
     )
 
 
@@ -163,6 +180,17 @@ def report_document(namespace: str, name: str, report: Report, top: int) -> dict
         "layouts": [_layout_document(report, place, one) for place, one in shown],
         "ownLayoutFits": report.own_place is not None,
         "bottleneck": {"origin": "modelled", "stage": report.found[0].seconds.bottleneck},
+        "modes": [
+            {
+                "mode": one.mode,
+                "origin": "modelled",
+                "seconds": {"rollout": round(one.rollout, 1), "training": round(one.train, 1)},
+                "stepSeconds": round(one.total, 1),
+                "tokensPerSecondPerCard": round(report.tokens_per_card_second(one.total), 2),
+                "staleness": round(one.staleness, 2),
+            }
+            for one in report.modes
+        ],
         "switches": [
             {
                 "field": effect.field,
@@ -199,7 +227,7 @@ def _layout_document(report: Report, place: int, one: Candidate) -> dict[str, An
             "other": round(seconds.other, 1),
             "step": round(seconds.total, 1),
         },
-        "tokensPerSecondPerCard": round(report.tokens_per_card_second(one), 2),
+        "tokensPerSecondPerCard": round(report.tokens_per_card_second(one.seconds.total), 2),
         "idle": round(one.outcome.idle, 4),
         "firstDpIdle": round(one.outcome.first_idle, 4),
     }

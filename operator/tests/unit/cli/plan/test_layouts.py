@@ -141,6 +141,10 @@ def test_an_asynchronous_job_is_planned_as_a_synchronous_step_which_the_report_s
     found = document(capsys, "-f", written(tmp_path, {"trainer": {"mode": "ColocateAsync"}}), *LENGTHS)
     (note,) = found["notes"]
     assert note.startswith("simulated as a synchronous step")
+    sync, colocated = found["modes"]
+    assert (sync["mode"], colocated["mode"]) == ("Sync", "ColocateAsync")
+    assert colocated["seconds"]["rollout"] < sync["seconds"]["rollout"]
+    assert (sync["staleness"], colocated["origin"]) == (0, "modelled")
     late = next(row for row in found["switches"] if row["field"] == "optimizations.loadBalancer")
     assert late["savedSeconds"] == 0
     assert "a pause ends every request" in late["reason"]
