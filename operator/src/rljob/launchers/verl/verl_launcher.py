@@ -67,6 +67,7 @@ WARNINGS: tuple[Check, ...] = (
     *rollout.WARNINGS,
     *scheduler.WARNINGS,
     *batches.WARNINGS,
+    *agent.WARNINGS,
     *asynchronous.WARNINGS,
     *optimizations.WARNINGS,
     *upstream.WARNINGS,

@@ -166,6 +166,7 @@ VARIANTS: tuple[Json, ...] = (
     },
     {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
     {"trainer": {"mode": "ColocateAsync", "async": {}}},
+    {"rollout": {"agent": {"tools": "/code/tools.py"}}},
     {"rollout": {"speculative": {"method": "Suffix", "history": "Enabled"}}},
     {"runtime": {"packages": {"requirements": [f"a==1 --hash=sha256:{'0' * 64}"]}}},
     {"initializers": [{"name": "a", "type": kind, **INITIALIZER} for kind in ("Model", "Conversion")]},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders import IDENTITY, Json, merged, small_spec, typed
+from builders import IDENTITY, Json, merged, small_spec, typed, validate
 
 from rljob.core.spec import decisions
 from rljob.launchers import LAUNCHER
@@ -48,6 +48,16 @@ def test_functions_and_configured_classes_are_different_keys_of_verl() -> None:
 
 def test_a_run_requires_the_file() -> None:
     assert RequiredPath("rollout.agent.tools", "/code/tools.py") in job(with_tools("/code/tools.py")).required_paths
+
+
+def test_tools_that_no_loop_calls_are_a_warning() -> None:
+    keys = {f"{TURNS}.function_tool_path": "/code/tools.py"}
+    (warning,) = validate("job", small_spec({"verl": {"overrides": keys}})).warnings
+    assert warning.field == f"spec.verl.overrides[{TURNS}.function_tool_path]"
+    assert "default_agent_loop is single_turn_agent, which calls none" in warning.message
+    for more in ({LOOP: "tool_agent"}, {LOOP.replace("default_agent_loop", "agent_loop_config_path"): "/code/l.yaml"}):
+        assert not validate("job", small_spec({"verl": {"overrides": keys | more}})).warnings
+    assert not validate("job", with_tools("/code/tools.py")).warnings
 
 
 def test_requests_of_several_turns_are_not_held_back() -> None:

@@ -10,9 +10,15 @@ from pathlib import PurePosixPath
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.agent import AGENT, CONFIGURATION, FUNCTIONS, settings
+from rljob.launchers.verl.agent import AGENT, CONFIGURATION, FUNCTIONS, TURNS, settings
+from rljob.launchers.verl.effective import effective
+from rljob.launchers.verl.rows import ROLLOUT
+from rljob.launchers.verl.values import OFF
 
 FIELD = "spec.rollout.agent"
+LOOP, LOOPS = f"{ROLLOUT}.agent.default_agent_loop", f"{ROLLOUT}.agent.agent_loop_config_path"
+SINGLE_TURN = "single_turn_agent"
+"""verl's default (trainer/config/rollout/rollout.yaml)."""
 
 
 def _the_file_has_a_known_form(spec: RLJobSpec) -> Iterator[Violation]:
@@ -44,4 +50,20 @@ def _drafts_have_no_history(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
+def _some_loop_calls_the_tools(spec: RLJobSpec) -> Iterator[Violation]:
+    """The default loop calls none, whatever the files are (experimental/agent_loop/single_turn_agent_loop.py)."""
+    seen = effective(spec)
+    if seen.value(LOOP) not in (None, SINGLE_TURN) or seen.value(LOOPS) is not None:
+        return
+    for key in (f"{TURNS}.function_tool_path", f"{TURNS}.tool_config_path"):
+        setting = seen.setting(key)
+        if setting is not None and setting.value not in OFF:
+            yield Violation(
+                setting.field,
+                f"names tools, but {LOOP} is {SINGLE_TURN}, which calls none unless the column agent_name of a row "
+                "says otherwise; use rollout.agent",
+            )
+
+
 CHECKS: tuple[Check, ...] = (_the_file_has_a_known_form, _tools_are_called, _drafts_have_no_history)
+WARNINGS: tuple[Check, ...] = (_some_loop_calls_the_tools,)
