@@ -295,6 +295,16 @@ class RLJobSpec(Model):
         return self.trainer.steps or None
 
     @property
+    def trainer_group(self) -> WorkerGroup:
+        """Return the workers that train. The driver, initializers and exports run with their template."""
+        return self.worker_groups[0]
+
+    @property
+    def rollout_group(self) -> WorkerGroup:
+        """Return the workers that generate: those that train, in turns."""
+        return self.worker_groups[0]
+
+    @property
     def devices(self) -> int:
         """Return the number of NPU devices of all workers."""
         return sum(group.nodes * group.devices_per_node for group in self.worker_groups)

@@ -274,7 +274,7 @@ class Context(Watched):
         held, looks, spec = self.observed.held, self.observed.looks, self.frozen_spec
         if isinstance(held, Unseen) or spec is None or not class_is_known(spec):
             return Unseen.UNSEEN
-        found = node_faults_of(held, looks, facts_of(spec).resource, spec.worker_groups[0].devices_per_node)
+        found = node_faults_of(held, looks, facts_of(spec).resource, spec.trainer_group.devices_per_node)
         # Only if every node was read can it be said that none has a fault.
         return found if found or all(place.node in looks for place in held) else Unseen.UNSEEN
 

@@ -23,8 +23,7 @@ def binds_cores(spec: RLJobSpec) -> bool:
 
 def node_needs(spec: RLJobSpec) -> NodeNeeds:
     """Return what each worker node must offer; what neither the manifest nor the class states is not checked."""
-    (group,) = spec.worker_groups[:1]
-    facts = facts_of(spec)
+    facts, group = facts_of(spec), spec.trainer_group
     template = sized(spec, group.template)
     return NodeNeeds(
         # Millicores are a share of CPU time; there is no number of cores to check.

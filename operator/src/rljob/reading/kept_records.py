@@ -61,7 +61,7 @@ def parse_listing(text: str) -> list[Record]:
 
 def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
     """Return the pod. It sleeps and is read by exec, because container logs are truncated after some megabytes."""
-    template = spec.worker_groups[0].template
+    template = spec.trainer_group.template
     volume, mount = _log_volume(spec)
     mounts = [mount]
     owner = {**owner_reference(job), "controller": False, "blockOwnerDeletion": False}
@@ -97,7 +97,7 @@ def reader_pod(job: JobIdentity, spec: RLJobSpec, name: str) -> dict[str, Any]:
 def _log_volume(spec: RLJobSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the volume with the records, and its mount. Raise UnreadableError if no pod should mount it."""
     templates, logs = (
-        (spec.worker_groups[0].template, spec.head.template),
+        (spec.trainer_group.template, spec.head.template),
         PurePosixPath(spec.observability.log_path or ""),
     )
     mounts = [mount for mount in pods.user_mounts(*templates) if logs.is_relative_to(mount["mountPath"])]

@@ -33,7 +33,7 @@ class BatchJob:
 
 def build_batch_job(job: JobIdentity, spec: RLJobSpec, what: BatchJob) -> dict[str, Any]:
     """Return the Job."""
-    template = spec.worker_groups[0].template
+    template = spec.trainer_group.template
     first = list(what.init_containers)
     return {
         "apiVersion": "batch/v1",

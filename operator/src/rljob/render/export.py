@@ -34,7 +34,7 @@ def build_export(
     """Return the Job. `memory_bytes`: what the conversion needs, if it is known; step 0 is the best one."""
     if spec.checkpoint is None:
         raise AssertionError("validation lets no export without a checkpoint pass")
-    template = spec.worker_groups[0].template
+    template = spec.trainer_group.template
     security = PodSecurity.of(spec, template)
     memory = export.memory or (None if memory_bytes is None else f"{math.ceil(memory_bytes / resources.MEBIBYTE)}Mi")
     request = _request(job, spec, export.to, step).to_json().decode()

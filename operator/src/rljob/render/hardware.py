@@ -29,7 +29,7 @@ def sized(spec: RLJobSpec, template: PodTemplate) -> PodTemplate:
 
     If the user sets only memory, the class's /dev/shm might exceed it; it is then left to Ray's default.
     """
-    facts, devices = facts_of(spec), spec.worker_groups[0].devices_per_node
+    facts, devices = facts_of(spec), spec.trainer_group.devices_per_node
     if facts.pod is None:
         return template
     size = facts.pod if devices >= facts.devices_per_node else _part(facts.pod, devices, facts.devices_per_node)

@@ -49,7 +49,7 @@ def initializers(spec: RLJobSpec) -> list[Initializer]:
 
 def build_initializer(job: JobIdentity, spec: RLJobSpec, initializer: Initializer) -> dict[str, Any]:
     """Return the Job."""
-    template = spec.worker_groups[0].template
+    template = spec.trainer_group.template
     security = PodSecurity.of(spec, template)
     with_runtime = initializer.type is not InitializerType.COMMAND
     own_volumes, own_mounts = source_volumes(initializer)

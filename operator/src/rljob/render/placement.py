@@ -23,7 +23,7 @@ def domain_of(spec: RLJobSpec) -> str | None:
 
     The scheduler has no notion of blocks, but one block with the whole job is a domain.
     """
-    scheduling, nodes = spec.scheduling, spec.worker_groups[0].nodes
+    scheduling, nodes = spec.scheduling, spec.trainer_group.nodes
     if scheduling.topology.level is None and scheduling.topology.nodes_per_super_pod_block == nodes:
         return facts_of(spec).super_pod_label
     return level_of(spec)

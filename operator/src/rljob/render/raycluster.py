@@ -118,7 +118,7 @@ def _use_block(metadata: dict[str, Any], head: dict[str, Any], workers: list[dic
 
 def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -> dict[str, Any]:
     template = spec.head.template
-    shared = spec.worker_groups[0].template
+    shared = spec.trainer_group.template
     mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
     security = PodSecurity.of(spec, template, spec.pod_spec_patch.head)
     ray = _ray_container("ray-head", spec, template, {}, mounts) | security.user_image() | stopping.head_hooks(spec)

@@ -44,11 +44,7 @@ def kueue_annotations(spec: RLJobSpec) -> dict[str, str]:
         asked[REQUIRED if topology.mode == "Required" else PREFERRED] = level
     if block is not None and facts.super_pod_label is not None:
         asked |= {BLOCK_LEVEL: facts.super_pod_label, BLOCK_SIZE: str(block)}
-    if (
-        not asked
-        and facts.topology_levels
-        and not {REQUIRED, PREFERRED} & set(spec.worker_groups[0].template.annotations)
-    ):
+    if not asked and facts.topology_levels and not {REQUIRED, PREFERRED} & set(spec.trainer_group.template.annotations):
         # Without any request, Kueue admits no pod to nodes whose flavor has a Topology; it rejects two requests.
         return {ANYWHERE: "true"}
     return asked

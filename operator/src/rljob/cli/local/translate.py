@@ -65,7 +65,7 @@ class VolumeFolder:
 
 def volume_folders(spec: RLJobSpec, folder: JobFolder, given: Mapping[str, Path]) -> dict[str, VolumeFolder]:
     """Choose a folder for each volume. Raise UsageError for an option whose volume does not exist."""
-    templates = (spec.worker_groups[0].template, spec.head.template)
+    templates = (spec.trainer_group.template, spec.head.template)
     volumes = {volume.name: volume for template in templates for volume in template.volumes}
     if unknown := sorted(set(given) - set(volumes)):
         names = ", ".join(sorted(volumes)) or "none"
@@ -108,7 +108,7 @@ def code_folder(spec: RLJobSpec, folder: JobFolder, given: Path | None) -> Path 
 def mount_map(spec: RLJobSpec, folders: Mapping[str, VolumeFolder], code: Path | None) -> MountMap:
     """Join the mounts of head and workers, which are one machine in a local run."""
     mounts: dict[str, Path] = {}
-    for template in (spec.worker_groups[0].template, spec.head.template):
+    for template in (spec.trainer_group.template, spec.head.template):
         for mount in template.volume_mounts:
             mounts[_pod_path(mount.mount_path)] = folders[mount.name].folder / (mount.sub_path or "")
     if code is not None:

@@ -47,15 +47,15 @@ class Variables:
 
         Workers and head share a machine, and the workers' values take precedence.
         """
-        return self._of_container(spec, spec.head.template) | self._of_container(spec, spec.worker_groups[0].template)
+        return self._of_container(spec, spec.head.template) | self._of_container(spec, spec.trainer_group.template)
 
     def of_head(self, spec: RLJobSpec) -> dict[str, str]:
         """Return the launcher's environment; values of the head template override those of the worker template."""
-        return self._of_container(spec, spec.worker_groups[0].template) | self._of_container(spec, spec.head.template)
+        return self._of_container(spec, spec.trainer_group.template) | self._of_container(spec, spec.head.template)
 
     def of_initializer(self, spec: RLJobSpec, initializer: Initializer) -> dict[str, str]:
         """Return the variables of an initializer, in the order of render.initializer."""
-        template = spec.worker_groups[0].template
+        template = spec.trainer_group.template
         own = (token_env(initializer), pods.user_env(initializer.env))
         layers = (*own, pods.user_env(template.env), pods.secret_env(spec))
         return self._resolved(spec, template, pods.environment(*layers))

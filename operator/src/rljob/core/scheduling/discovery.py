@@ -86,7 +86,7 @@ def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | No
     """Return the nodes on which a job may run; None where that is not known."""
     if not nodes.items or not nodes.complete:
         return None
-    facts, group, kept_off = facts_of(spec), spec.worker_groups[0], frozenset(avoided)
+    facts, group, kept_off = facts_of(spec), spec.trainer_group, frozenset(avoided)
     mine = [node for node in nodes.items if _has_labels(facts, node, group.template.node_selector)]
     whole = [node for node in mine if node.capacity.get(facts.resource, 0) >= group.devices_per_node]
     usable = [
@@ -103,7 +103,7 @@ def workers_in_all(spec: RLJobSpec, nodes: Nodes) -> int | None:
     """Return how many workers the nodes of a job's class could hold if they were empty; None where it is not known."""
     if not nodes.items or not nodes.complete:
         return None
-    facts, group = facts_of(spec), spec.worker_groups[0]
+    facts, group = facts_of(spec), spec.trainer_group
     mine = (node for node in nodes.items if _has_labels(facts, node, group.template.node_selector))
     return sum(node.capacity.get(facts.resource, 0) // group.devices_per_node for node in mine)
 
@@ -118,7 +118,7 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     """Return what the cluster lacks for a job's class; nothing where it is not known."""
     if not nodes.items or not nodes.complete:
         return ()
-    facts, group = facts_of(spec), spec.worker_groups[0]
+    facts, group = facts_of(spec), spec.trainer_group
     # The template's node selector replaces the label of the class, as in the pods.
     chosen = group.template.node_selector
     labelled = [node for node in nodes.items if _has_labels(facts, node, chosen)]

@@ -97,7 +97,7 @@ def offer_of(manifest: Mapping[str, Any]) -> Offer:
 
 def unplaced(spec: RLJobSpec, fitting: Sequence[Offer], others: Sequence[Offer]) -> Iterator[Violation]:
     """Return why workers or head find no node: `fitting` are the nodes with the devices for a worker."""
-    group, worker, able = spec.worker_groups[0], None, list(fitting)
+    group, worker, able = spec.trainer_group, None, list(fitting)
     if spec.pod_spec_patch.workers is None:
         worker = _need(spec, sized(spec, group.template), facts_of(spec).resource)
         found = _lacks(WORKERS, f"of class {spec.accelerator.class_} ", worker, fitting, group.nodes)

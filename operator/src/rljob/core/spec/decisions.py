@@ -58,7 +58,7 @@ def _driver_mounts(spec: RLJobSpec) -> Answer:
 
 
 def _worker_size(spec: RLJobSpec) -> Answer:
-    own = spec.worker_groups[0].template
+    own = spec.trainer_group.template
     template = sized(spec, own)
     parts = {"cpu": template.cpu, "memory": template.memory, "sharedMemory": template.shared_memory}
     given = {"cpu": own.cpu, "memory": own.memory, "sharedMemory": own.shared_memory}

@@ -157,7 +157,7 @@ def await_nodes(context: Context) -> Plan | None:
             else None
         )
     avoided = {node.name: node for node in context.status.excluded_nodes if times.from_text(node.until) > context.now}
-    room, wanted = room_for(spec, nodes, avoided), spec.worker_groups[0].nodes
+    room, wanted = room_for(spec, nodes, avoided), spec.trainer_group.nodes
     if room is None or len(room.all) < wanted or len(room.usable) >= wanted:
         return None
     if (plan := _use_doubtful(context)) is not None:

@@ -44,7 +44,7 @@ def release(context: Context) -> Plan | None:
     pods, spec = context.observed.pods, context.frozen_spec
     if _has_gang(context) or isinstance(pods, Unseen) or spec is None or not class_is_known(spec):
         return None
-    nodes, resource, each = context.observed.nodes, facts_of(spec).resource, spec.worker_groups[0].devices_per_node
+    nodes, resource, each = context.observed.nodes, facts_of(spec).resource, spec.trainer_group.devices_per_node
     items = () if isinstance(nodes, Unseen) else nodes.items
     found = find_holding(pods, resource, {node.name: node.devices.get(resource, 0) // each for node in items})
     if found is None or _may_hold(context, found):
@@ -55,7 +55,7 @@ def release(context: Context) -> Plan | None:
     if room is None and not isinstance(nodes, Unseen) and _waited_seconds(context) >= context.deadlines.start_seconds:
         why = f"{_numbers(context, found)}; whether the cluster has such nodes is not known"
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, why)
-    if room is not None and room < spec.worker_groups[0].nodes:
+    if room is not None and room < spec.trainer_group.nodes:
         # The cluster lacks such nodes, so nobody will free them: the start deadline applies.
         return None
     return _release(context, found)
@@ -127,7 +127,7 @@ def await_devices(context: Context) -> Plan | None:
 
 def _missing_devices(context: Context, spec: RLJobSpec) -> str:
     """Return a message if other jobs have too many devices of the class; empty if enough may be free."""
-    nodes, taken, group = context.observed.nodes, context.observed.taken, spec.worker_groups[0]
+    nodes, taken, group = context.observed.nodes, context.observed.taken, spec.trainer_group
     if isinstance(nodes, Unseen) or isinstance(taken, Unseen) or workers_in_all(spec, nodes) is None:
         return ""
     name, wanted = spec.accelerator.class_, group.nodes * group.devices_per_node

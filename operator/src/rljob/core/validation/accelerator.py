@@ -12,7 +12,7 @@ from fractions import Fraction
 from rljob.api.accelerators import DriverMounts
 from rljob.api.pods import ContainerResources
 from rljob.api.quantity import quantity
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 from rljob.core.validation import fields
 from rljob.core.validation.arithmetic import next_multiple
 from rljob.core.validation.violation import Check, Violation
@@ -20,7 +20,6 @@ from rljob.render.accelerators import facts_of
 from rljob.render.hardware import driver_mounts, sized
 from rljob.render.podgroup import Gang, stated_gang
 
-GROUP = "spec.workerGroups[0]"
 WORD = re.compile(r"[^a-z0-9]+")
 
 
@@ -37,25 +36,29 @@ def class_violations(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _several_nodes_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """Two pods of one job on a node would share its cores, ports and failures."""
-    group, facts = spec.worker_groups[0], facts_of(spec)
-    if facts.is_npu and group.nodes > 1 and group.devices_per_node < facts.devices_per_node:
-        yield Violation(
-            f"{GROUP}.devicesPerNode",
-            f"{group.devices_per_node} on {group.nodes} nodes, but a pod must take a whole node: class "
-            f"{spec.accelerator.class_} has {facts.devices_per_node} devices per node; use that, or set nodes to 1",
-        )
+    facts = facts_of(spec)
+    for path, group in fields.groups(spec):
+        if facts.is_npu and group.nodes > 1 and group.devices_per_node < facts.devices_per_node:
+            yield Violation(
+                f"{path}.devicesPerNode",
+                f"{group.devices_per_node} on {group.nodes} nodes, but a pod must take a whole node: class "
+                f"{spec.accelerator.class_} has {facts.devices_per_node} devices per node; use that, or set nodes to 1",
+            )
 
 
 def _cores_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
     """Guaranteed pods with whole cores get exclusive cores, and each device gets the same number of them."""
-    group, facts = spec.worker_groups[0], facts_of(spec)
-    if not facts.is_npu:
-        return
+    for path, group in fields.groups(spec):
+        if facts_of(spec).is_npu:
+            yield from _unevenly_shared(spec, path, group)
+
+
+def _unevenly_shared(spec: RLJobSpec, path: str, group: WorkerGroup) -> Iterator[Violation]:
     template = sized(spec, group.template)
     for name, value in (("cpu", template.cpu), ("memory", template.memory)):
         if value is None:
             yield Violation(
-                f"{GROUP}.template.{name}",
+                f"{path}.template.{name}",
                 "is required on NPU classes: without it worker pods are not Guaranteed and share cores",
             )
     if template.cpu is None:
@@ -69,7 +72,7 @@ def _cores_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
         above = next_multiple(whole, group.devices_per_node)
         near = f"{below} or {above}" if below < above else str(above)
         yield Violation(
-            f"{GROUP}.template.cpu",
+            f"{path}.template.cpu",
             f"{template.cpu} cores cannot be divided evenly among {group.devices_per_node} devices; use {near}",
         )
 
@@ -107,13 +110,14 @@ def _image_is_for_the_class(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _part_of_a_node_is_reported(spec: RLJobSpec) -> Iterator[Violation]:
     """Other pods may run on the other devices and cores of the node."""
-    group, facts = spec.worker_groups[0], facts_of(spec)
-    if facts.is_npu and group.nodes == 1 and group.devices_per_node < facts.devices_per_node:
-        yield Violation(
-            f"{GROUP}.devicesPerNode",
-            f"{group.devices_per_node} of {facts.devices_per_node} devices of a node: the node may be shared, so core "
-            f"binding and throughput are not comparable to those of a whole node{_plug_in_hint(spec)}",
-        )
+    facts = facts_of(spec)
+    for path, group in fields.groups(spec):
+        if facts.is_npu and group.nodes == 1 and group.devices_per_node < facts.devices_per_node:
+            yield Violation(
+                f"{path}.devicesPerNode",
+                f"{group.devices_per_node} of {facts.devices_per_node} devices of a node: the node may be shared, so "
+                f"core binding and throughput are not comparable to those of a whole node{_plug_in_hint(spec)}",
+            )
 
 
 def _plug_in_hint(spec: RLJobSpec) -> str:

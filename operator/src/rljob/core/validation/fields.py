@@ -6,15 +6,21 @@ from collections.abc import Iterator, Mapping
 
 from rljob.api.field_path import member
 from rljob.api.pods import Container, EnvVar, PodTemplate
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 
 WORKERS = "spec.workerGroups[0].template"
 HEAD = "spec.head.template"
 
 
+def groups(spec: RLJobSpec) -> Iterator[tuple[str, WorkerGroup]]:
+    """Yield every worker group with its path."""
+    for index, group in enumerate(spec.worker_groups):
+        yield f"spec.workerGroups[{index}]", group
+
+
 def templates(spec: RLJobSpec) -> tuple[tuple[str, PodTemplate], ...]:
     """Return the pod templates with their paths."""
-    return (WORKERS, spec.worker_groups[0].template), (HEAD, spec.head.template)
+    return (*((f"{path}.template", group.template) for path, group in groups(spec)), (HEAD, spec.head.template))
 
 
 def variables(spec: RLJobSpec) -> Iterator[tuple[str, EnvVar]]:

@@ -79,7 +79,7 @@ def _devices_are_given(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     """Ray decides which of the pod's devices a process sees."""
     if pods.path != fields.WORKERS or "ASCEND_RT_VISIBLE_DEVICES" not in pods.own:
         return
-    wanted, value = spec.worker_groups[0].devices_per_node, pods.seen["ASCEND_RT_VISIBLE_DEVICES"]
+    wanted, value = spec.trainer_group.devices_per_node, pods.seen["ASCEND_RT_VISIBLE_DEVICES"]
     if value.replace(" ", "").split(",") != [str(number) for number in range(wanted)]:
         yield Violation(
             pods.field("ASCEND_RT_VISIBLE_DEVICES"),

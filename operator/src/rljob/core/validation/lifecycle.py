@@ -29,7 +29,7 @@ def _checkpoint_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
     checkpoint = spec.checkpoint
     if checkpoint is None:
         return
-    known = {volume.name for volume in spec.worker_groups[0].template.volumes}
+    known = {volume.name for volume in spec.trainer_group.template.volumes}
     if checkpoint.volume is not None and checkpoint.volume not in known:
         listed = ", ".join(sorted(known)) or "none"
         yield Violation(f"{CHECKPOINT}.volume", f"volume {checkpoint.volume} does not exist; the workers have {listed}")

@@ -61,7 +61,7 @@ DEVICE_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point, not a file
 
 def mounts(spec: RLJobSpec, template: str) -> dict[str, str]:
     """Return path -> volume for the pods of a template; the head also mounts what the workers mount."""
-    listed = [spec.worker_groups[0].template] + ([spec.head.template] if template == fields.HEAD else [])
+    listed = [spec.trainer_group.template] + ([spec.head.template] if template == fields.HEAD else [])
     return {normal(mount.mount_path): mount.name for part in listed for mount in part.volume_mounts}
 
 

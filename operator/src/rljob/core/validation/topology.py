@@ -18,7 +18,7 @@ LEVEL_LENGTH = 63
 
 def _blocks_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """With an incomplete block, parallel groups of the job would span super-pods."""
-    block, nodes = spec.scheduling.topology.nodes_per_super_pod_block, spec.worker_groups[0].nodes
+    block, nodes = spec.scheduling.topology.nodes_per_super_pod_block, spec.trainer_group.nodes
     if block is None:
         return
     if nodes % block:
@@ -75,7 +75,7 @@ def _blocks_are_given_out(spec: RLJobSpec) -> Iterator[Violation]:
     scheduling, block, nodes = (
         spec.scheduling,
         spec.scheduling.topology.nodes_per_super_pod_block,
-        spec.worker_groups[0].nodes,
+        spec.trainer_group.nodes,
     )
     if block is None or block == nodes or scheduling.queue_name is not None or scheduling.gang == "Volcano":
         return

@@ -35,7 +35,7 @@ def layout_job(spec: RLJobSpec, shape: Shape) -> Job | None:
             ReplicaSize(rollout.tensor, rollout.data, rollout.expert),
             TrainerSize(sizes.tensor, sizes.pipeline, sizes.context, sizes.expert),
         ),
-        node_devices=spec.worker_groups[0].devices_per_node,
+        node_devices=spec.rollout_group.devices_per_node,
         updates=-(-spec.trainer.global_batch_size // mini_batch(spec)),
         enabled=_enabled(spec),
         obstacles=_obstacles(spec),

@@ -188,12 +188,12 @@ TRAINER_ROWS = (
         f"{ACTOR}.optim.clip_grad", "trainer.gradientClip", OPTIMIZER, lambda s: number(s.trainer.gradient_clip)
     ),
     OverrideRow("trainer.device", "accelerator.class", PPO_YAML, lambda s: facts_of(s).platform.value),
-    OverrideRow("trainer.nnodes", "workerGroups[0].nodes", PPO_YAML, lambda s: s.worker_groups[0].nodes),
+    OverrideRow("trainer.nnodes", "workerGroups[0].nodes", PPO_YAML, lambda s: s.trainer_group.nodes),
     OverrideRow(
         "trainer.n_gpus_per_node",
         "workerGroups[0].devicesPerNode",
         PPO_YAML,
-        lambda s: s.worker_groups[0].devices_per_node,
+        lambda s: s.trainer_group.devices_per_node,
     ),
     OverrideRow("trainer.total_training_steps", "trainer.steps", PPO_YAML, lambda s: s.trainer.steps),
     # The number of steps ends the run. An epoch has at least one step, so this many epochs always suffice.

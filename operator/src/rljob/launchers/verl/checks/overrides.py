@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation import fields
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import SECTION, flat, given
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
@@ -246,9 +247,10 @@ def _weights_keep_their_layout(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _variables(spec: RLJobSpec, names: frozenset[str], reason: str) -> Iterator[Violation]:
-    for index, variable in enumerate(spec.worker_groups[0].template.env):
-        if variable.name in names and variable.value not in OFF:
-            yield Violation(f"spec.workerGroups[0].template.env[{index}]", f"{variable.name}: {reason}")
+    for path, group in fields.groups(spec):
+        for index, variable in enumerate(group.template.env):
+            if variable.name in names and variable.value not in OFF:
+                yield Violation(f"{path}.template.env[{index}]", f"{variable.name}: {reason}")
 
 
 def _is_override_value(value: object) -> bool:

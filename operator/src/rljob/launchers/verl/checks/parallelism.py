@@ -60,7 +60,7 @@ def _model_parallel_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
 
     megatron/core/parallel_state.py:738-743; with batches of a fixed size verl/utils/config.py:104-114 as well.
     """
-    sizes, group = spec.trainer.parallelism, spec.worker_groups[0]
+    sizes, group = spec.trainer.parallelism, spec.trainer_group
     inner = model_parallel(spec)
     if uses_megatron(spec) and spec.devices % inner:
         nodes = next_factor(group.nodes, group.devices_per_node, inner)

@@ -30,7 +30,7 @@ def _tensor_divides_a_node(spec: RLJobSpec) -> Iterator[Violation]:
     devices (verl/workers/engine_workers.py:655-661). With data above 1 each node holds whole tensor groups
     (vllm_async_server.py:384-387).
     """
-    group, sizes = spec.worker_groups[0], spec.rollout.parallelism
+    group, sizes = spec.rollout_group, spec.rollout.parallelism
     here = group.devices_per_node
     if here % sizes.tensor == 0:
         return
@@ -51,7 +51,7 @@ def _tensor_divides_a_node(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _tensor_spans_nodes(spec: RLJobSpec) -> Iterator[Violation]:
     """The ranks of a tensor group exchange activations in every layer, and the network between nodes is slower."""
-    here, sizes = spec.worker_groups[0].devices_per_node, spec.rollout.parallelism
+    here, sizes = spec.rollout_group.devices_per_node, spec.rollout.parallelism
     if sizes.data == 1 and sizes.tensor > here and not sizes.tensor % here:
         yield Violation(
             f"{SIZES}.tensor",
@@ -66,7 +66,7 @@ def _replicas_fill_the_devices(spec: RLJobSpec) -> Iterator[Violation]:
     verl/workers/rollout/replica.py:107-117 and verl/workers/engine_workers.py:655-661. Parts of replicas that share a
     node are not refused, and start a server for devices of another node (vllm_async_server.py:1357-1364).
     """
-    sizes, group = spec.rollout.parallelism, spec.worker_groups[0]
+    sizes, group = spec.rollout.parallelism, spec.rollout_group
     if sizes.data == 1 or group.devices_per_node % sizes.tensor:
         return
     replica, count = sizes.tensor * sizes.data, spec.devices
@@ -111,7 +111,7 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
     A bundle per device (verl/single_controller/ray/base.py:146-160,192), and one CPU for each storage unit and for the
     controller of TransferQueue 0.1.11 (transfer_queue/storage/simple_storage.py:722, controller.py:943).
     """
-    group = spec.worker_groups[0]
+    group = spec.rollout_group
     cpu = sized(spec, group.template).cpu
     if cpu is None or facts_of(spec).ray_cpus_per_device is not None:
         return
@@ -136,7 +136,7 @@ def _storage_units(spec: RLJobSpec) -> int:
     given = effective(spec).setting(STORAGE_UNITS_KEY)
     if given is not None and isinstance(given.value, int):
         return max(given.value, 1)
-    return max(2, 2 * spec.worker_groups[0].nodes)
+    return max(2, 2 * spec.trainer_group.nodes)
 
 
 CHECKS: tuple[Check, ...] = (
