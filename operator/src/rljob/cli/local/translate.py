@@ -25,6 +25,7 @@ POD_PATHS = (
     "data.train[]",
     "data.validation[]",
     "reward.path",
+    "rollout.agent.tools",
     "checkpoint.path",
     "checkpoint.from.path",
     "observability.logPath",
