@@ -17,8 +17,15 @@ from rljob_runtime.input_checks.user_file import ImportCheck
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.spool.tool_metrics import FIELD
 
+RESPONSE = 1024
 TOOLS = """
+from __future__ import annotations
+from dataclasses import dataclass
 from verl.tools.function_tool import function_tool
+
+@dataclass
+class Numbers:
+    a: int
 
 @function_tool
 def add(a: int, b: int) -> str:
@@ -50,11 +57,15 @@ class Engine:
     """Answers each request with the next of the texts."""
 
     def __init__(self, tokenizer: Any, texts: list[str]) -> None:
-        self.tokenizer, self.texts, self.prompts = tokenizer, list(texts), []  # type: ignore[var-annotated]
+        self.tokenizer, self.texts = tokenizer, list(texts)
+        self.prompts: list[tuple[str, str]] = []
+        self.room: list[int] = []
+        """Tokens that each turn may write."""
 
-    async def generate(self, request_id: str, prompt_ids: list[int], **_: Any) -> Any:
+    async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any) -> Any:
         from verl.workers.rollout.replica import TokenOutput
 
+        self.room.append(sampling_params["max_tokens"])
         self.prompts.append((request_id, self.tokenizer.decode(prompt_ids)))
         ids = [*self.tokenizer(self.texts.pop(0))["input_ids"], self.tokenizer.eos_token_id]
         return TokenOutput(token_ids=ids, extra_fields={"min_global_steps": 1, "max_global_steps": 1})
@@ -89,7 +100,7 @@ def run(tokenizer: Any, tools: Path, texts: list[str], **turns: Any) -> tuple[An
         "format": "hermes",
         **turns,
     }
-    rollout = {"multi_turn": multi_turn, "prompt_length": 64, "response_length": 1024, "full_determinism": False}
+    rollout = {"multi_turn": multi_turn, "prompt_length": 64, "response_length": RESPONSE, "full_determinism": False}
     config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}})
     engine = Engine(tokenizer, texts)
 
@@ -124,6 +135,9 @@ def test_calls_are_executed_and_only_what_the_model_wrote_is_trained(tokenizer: 
     assert len({request for request, _ in engine.prompts}) == 1, "all turns of a response go to one replica"
     assert "<tool>7" in engine.prompts[1][1]
     assert "<tool>Error executing " in engine.prompts[2][1], "cut after 16 characters"
+    assert engine.room[0] == RESPONSE
+    assert sorted(engine.room, reverse=True) == engine.room, "a turn has what the turns before have left"
+    assert engine.room[-1] < RESPONSE - sum(map(len, texts[:-1]))
     said = [token for token, own in zip(output.response_ids, output.response_mask, strict=True) if own]
     assert tokenizer.decode(said, skip_special_tokens=True).startswith("".join(texts))
 

@@ -2,7 +2,8 @@
 
 The simulation is coarser than that of one batch (rollout/simulation.py): running responses spread evenly over the
 ranks, and all ranks decode in one lockstep. Both modes are simulated the same way, so what differs between them is the
-mode. What it leaves out: verl's own work at a pause, and prompts at the bound of staleness.
+mode. What it leaves out: verl's own work at a pause, prompts at the bound of staleness, and preemption: a full cache
+only delays new responses.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RESUME_SECONDS = 1.0
 STEPS, WARM_UP = 8, 4
 """Steps that are counted, and those before them, in which the window fills up with long responses."""
 RESPONSES_MAX = 1 << 18
-"""Responses that are simulated at most, in all steps; large batches get fewer steps, but at least two."""
+"""Responses that are simulated in all counted steps; large batches get fewer steps, but at least two."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,7 @@ def steps(setup: Setup, trace: Trace, window: int) -> ModeStep:
 
 def _rounds(responses: int, window: int) -> tuple[int, int]:
     """Return the steps of the warm-up and those that are counted."""
-    most = max(2, RESPONSES_MAX // responses)
-    if not window:
-        return 0, min(STEPS, most)
-    warm_up = min(WARM_UP, most // 2)
-    return warm_up, min(STEPS, most - warm_up)
+    return WARM_UP if window else 0, min(STEPS, max(2, RESPONSES_MAX // responses))
 
 
 def _groups(trace: Trace) -> Iterator[list[RolloutRequest]]:

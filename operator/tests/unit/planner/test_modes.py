@@ -67,5 +67,5 @@ def test_a_pause_costs_the_prefill_of_what_runs() -> None:
 
 def test_a_large_batch_gets_fewer_steps() -> None:
     assert modes._rounds(100, 1) == (modes.WARM_UP, modes.STEPS)
-    assert modes._rounds(modes.RESPONSES_MAX, 1) == (1, 1)
+    assert modes._rounds(modes.RESPONSES_MAX, 1) == (modes.WARM_UP, 2)
     assert modes._rounds(modes.RESPONSES_MAX, 0) == (0, 2)

@@ -42,6 +42,7 @@ _CONFIG = Use("hydra_config", "the launcher cannot check verl's configuration an
 _LAUNCH = Use("verl_plugin.launcher", "the launcher cannot start verl")
 _RUNNER = Use("verl_plugin.trainer.task_runner", "the launcher cannot place the trainer on the head")
 _AGENTS = Use("verl_plugin.router.agent_loop", "no rollout starts")
+_TOOLS = Use("input_checks.tools_probe", "a job with a file of tools fails", Verdict.DEGRADED)
 _BLAME = Use("verl_plugin.router.agent_loop", "the cause of failed rollouts is not reported", Verdict.DEGRADED)
 _KEPT = Use("first_failure", "the cause of failed rollouts is not reported", *_OPTIONAL)
 _PROMPTS = Use("verl_plugin.trainer.overlong", "the trainer fails when it reads its data")
@@ -278,11 +279,14 @@ _WORKERS = (
         "AgentLoopManagerTQ.agent_loop_workers_class",
         "AgentLoopWorkerTQ",
     ),
+    *_TOOLS.of("verl.tools.function_tool", "FUNCTION_TOOL_REGISTRY"),
     *_AGENTS.of("verl.experimental.agent_loop.agent_loop", "_agent_loop_registry"),
     *_AGENTS.of(
         "verl.experimental.agent_loop.tool_agent_loop",
         "ToolAgentLoop",
         "ToolAgentLoop._call_tool: self tool_call tools_kwargs agent_data",
+        "ToolAgentLoop.response_length",
+        "ToolAgentLoop._handle_generating_state: self agent_data sampling_params ignore_termination",
     ),
     *_BLAME.of(_V1, "AgentLoopWorkerTQ._run_agent_loop"),
     *_PROMPTS.of(

@@ -36,8 +36,8 @@ def check(settings: dict[str, Any]) -> None:
     require_call(function, settings["name"], settings["keywords"])
 
 
-def load(path: str) -> ModuleType:
-    """Execute the file as a module that is in no table of modules, as verl does."""
+def load(path: str, *, listed: bool = False) -> ModuleType:
+    """Execute the file as a module; `listed`: in the table of modules, without which its dataclasses may not work."""
     if Path(path).is_dir():
         raise ProblemError("is a folder; name a file that ends with .py")
     source = Path(path).read_bytes()
@@ -49,6 +49,8 @@ def load(path: str) -> ModuleType:
     except (SyntaxError, ValueError) as error:
         raise ProblemError(f"does not compile: {syntax_text(error)}; correct the file") from None
     module = importlib.util.module_from_spec(spec)
+    if listed:
+        sys.modules[module.__name__] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -1,7 +1,9 @@
 """The tools of an agent: a file of functions, loaded in a process of its own.
 
-verl loads it in each AgentLoopWorker, after the models (tools/function_tool.py, load_function_tools_from_path, 0.9.1).
-Classes that a YAML file configures are not loaded here: their constructors may open what only workers may open.
+verl loads it in each AgentLoopWorker, after the models (tools/function_tool.py, load_function_tools_from_path, 0.9.1),
+and before them in the driver for its data set, which only logs a failure and then counts prompts without the tools'
+description (utils/dataset/rl_dataset.py:125-146). Classes that a YAML file configures are not loaded here, because
+their constructors may open connections; the trainer looks at whether the data set has them (trainer/agent_tools.py).
 """
 
 from __future__ import annotations

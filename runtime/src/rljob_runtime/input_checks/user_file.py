@@ -1,7 +1,7 @@
 """A Python file of the user's, imported in a process of its own as a worker of verl imports it minutes later.
 
 A failure there would be found after the models are loaded. The file runs at this import: it may exit, hang, print
-without end, start threads or change the process, so it does not run in the driver. The child (a module such as
+without end, start threads or change the process, so it runs in a child first. The child (a module such as
 reward_probe.py) writes one JSON object to a pipe; what it prints is bounded and shown only if it failed.
 """
 

@@ -25,11 +25,8 @@ from rljob_runtime.verl_plugin.router import late_client, tool_agent
 class ReportingWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc] # the class behind Ray's wrapper
     """Runs in an actor; many responses are generated concurrently in its event loop."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - verl's signature
-        tool_agent.register()
-        super().__init__(*arguments, **options)
-
     async def _run_agent_loop(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - verl's signature
+        tool_agent.register()
         late_client.PROMPT.set(options.get("uid"))
         try:
             return await super()._run_agent_loop(*arguments, **options)

@@ -16,8 +16,9 @@ from typing import Any
 
 from rljob_runtime.verl_plugin.router.replica_times import Plain, ReplicaTimes
 
-STICKY_MAX = 10_000
-"""Requests whose replica is remembered, the most recent ones (DEFAULT_ROUTING_CACHE_SIZE)."""
+STICKY_MAX = 1 << 17
+"""Requests whose replica is remembered, the most recent ones. verl's 10,000 (DEFAULT_ROUTING_CACHE_SIZE) are fewer than
+the responses of a large batch, whose later turns would lose their caches."""
 
 
 class TimedRouter:

@@ -8,6 +8,7 @@ from then on, so the data's position is always that of now.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from tensordict import TensorDict
     from verl.trainer.ppo.v1.replay_buffer import KVBatchMeta, ReplayBuffer
+
+
+NOT_SAVED = "steps are not saved, because their prompts do not add up; the driver's log says what differs"
 
 
 class TooManyFailuresError(RuntimeError):
@@ -160,12 +164,18 @@ class AsyncSteps(RLJobTrainer):
         try:
             super()._save_checkpoint()
         except LedgerMismatchError as error:
-            self._run.note(f"step {self.global_steps} is not saved, because its prompts do not add up: {error}")
+            text = f"rljob: step {self.global_steps} is not saved: its prompts do not add up: {error}"
+            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            self._run.note(NOT_SAVED)
 
     # Metrics.
 
     def _take_window(self) -> RolloutWindow:
-        """Return no times: replicas generate across steps, so that a step has no rollout that begins and ends."""
+        """Return no times: replicas generate across steps, so that a step has no rollout that begins and ends.
+
+        The router's are read nevertheless, because it keeps them until then.
+        """
+        super()._take_window()
         return RolloutWindow()
 
     def _figures_of_mode(self, batch: KVBatchMeta) -> dict[str, float]:

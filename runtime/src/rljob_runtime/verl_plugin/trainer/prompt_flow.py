@@ -139,10 +139,12 @@ class PromptFlow:
     def figures(self, batch: KVBatchMeta, step: int, drawn: int) -> dict[str, float]:
         """Return the metrics of a step."""
         prompts = prompts_of(queue_items())
+        # A contradiction keeps steps from being saved, also where the sums agree.
+        unaccounted = max(self.ledger.unaccounted(prompts, drawn), len(self.ledger.faults))
         return (
             prompt_metrics.staleness(batch.tags, step)
             | prompt_metrics.queue(prompts.values(), step)
-            | prompt_metrics.prompts(self.ledger, self.ledger.unaccounted(prompts, drawn))
+            | prompt_metrics.prompts(self.ledger, unaccounted)
         )
 
 

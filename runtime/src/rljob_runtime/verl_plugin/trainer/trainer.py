@@ -22,7 +22,6 @@ from rljob_runtime import first_failure, training_attempt
 from rljob_runtime.checkpoints import parallelism, resume, saved_steps
 from rljob_runtime.contract import Platform, StartStage, StopMode
 from rljob_runtime.input_checks import data_files
-from rljob_runtime.spool import tool_metrics
 from rljob_runtime.spool.step_metrics import Batch, RolloutWindow
 from rljob_runtime.spool.stop_rules import Match, StopRules
 from rljob_runtime.verl_plugin.platform import cpu_defaults
@@ -30,6 +29,7 @@ from rljob_runtime.verl_plugin.router import replica
 from rljob_runtime.verl_plugin.router.control_calls import ControlCalls
 from rljob_runtime.verl_plugin.router.replica_times import from_plain
 from rljob_runtime.verl_plugin.trainer import (
+    agent_tools,
     drafts,
     fenced_save,
     overlong,
@@ -172,6 +172,7 @@ class RLJobTrainer(OptimizedTrainer):
         self.start.at(StartStage.LOADING_DATA)
         with overlong.Counter(self._overlong, self.config, self._run.note).watching():
             super()._init_dataloader()
+        agent_tools.require_description(self.config, self.train_dataset)
         if self.steps_per_epoch == 0 and not self.config.trainer.get("val_only", False):
             # verl divides by it after the models are loaded.
             seen = f"the dataset of data.train has {len(self.train_dataset)} prompts"
@@ -400,18 +401,10 @@ class RLJobTrainer(OptimizedTrainer):
         metrics.update(self._drafts.after_step(self.llm_server_manager.server_handles, batch))
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
         metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers) | self._calls.take())
-        metrics.update(self._figures_of_mode(batch) | self._tool_calls(batch))
+        metrics.update(self._figures_of_mode(batch) | agent_tools.calls(self.config, batch))
         recorded = numbers(metrics)
         self._run.record(global_steps, recorded)
         self._apply_stop_rules(global_steps, recorded)
-
-    def _tool_calls(self, batch: KVBatchMeta) -> dict[str, float]:
-        turns = self.config.actor_rollout_ref.rollout.multi_turn
-        if not turns.function_tool_path and not turns.tool_config_path:
-            return {}
-        trained = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        read = tq.kv_batch_get(keys=trained, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        return tool_metrics.tool_calls(read.pop("extra_fields").tolist())
 
     def _figures_of_mode(self, batch: KVBatchMeta) -> dict[str, float]:  # noqa: ARG002 - of one mode
         """Return the metrics of a step that only the mode of this trainer has."""
