@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from rljob_runtime.launcher_overrides import ROUTER_CONFIG
 
 
@@ -32,12 +34,13 @@ def test_the_router_is_loaded_from_our_file_and_times_its_replicas() -> None:
     assert window["tail_begin"] == replicas[server]["last_release"] >= replicas[server]["first_acquire"]
 
 
-def test_our_router_chooses_as_verls_does() -> None:
+def test_our_router_chooses_as_verls_does(monkeypatch: pytest.MonkeyPatch) -> None:
     from verl.workers.rollout.router import DEFAULT_ROUTING_CACHE_SIZE, GlobalRequestLoadBalancer, RequestLoadBalancer
 
     from rljob_runtime.verl_plugin.router import router
 
     assert router.STICKY_MAX >= DEFAULT_ROUTING_CACHE_SIZE
+    monkeypatch.setattr(router, "STICKY_MAX", DEFAULT_ROUTING_CACHE_SIZE)
     servers = {name: f"handle-{name}" for name in "abcd"}
     theirs: Any = GlobalRequestLoadBalancer(servers)
     ours: Any = router.TimedRouter(servers)
