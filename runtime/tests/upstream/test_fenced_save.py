@@ -213,10 +213,7 @@ def test_a_step_is_complete_only_with_a_ledger_that_describes_its_queue(
     probe.save(trainer)
     left = [name for name in here.files() if "/" not in name]
     assert [name.partition("-")[0] for name in left] == [".owner", ".retired"], "to be deleted before the next save"
-    assert (
-        "step 4 is not saved, because its prompts do not add up: the loader has given 1"
-        in here.capture.readouterr().err
-    )
+    assert "step 4 is not saved: its prompts do not add up: the loader has given 1" in here.capture.readouterr().err
     trainer._flow.fetched(["a"], 0, [0])
     probe.save(trainer)
     step = here.checkpoints / "global_step_4"
