@@ -27,6 +27,10 @@ Watched = tuple[Prometheus, Seen]
 EXCEPTIONS = (
     Unanswered(r"npu_chip_|machine_\w*npu", "npu-exporter needs NPUs"),
     Unanswered(r"vllm:spec_decode", "the quickstart uses no speculative decoding"),
+    Unanswered(
+        r"rljob_(staleness_responses|oldest_prompt_steps|prompts|prompts_in_flight|prompts_dropped)\{|eff_sample_size",
+        "no prompt of a synchronous run is in flight between steps",
+    ),
     Unanswered(r"rljob_validation", "the quickstart runs no validation"),
     Unanswered(r"rljob_kl_loss", "the quickstart has no KL in its loss"),
     Unanswered(r"rljob_expert_load", "the quickstart's model has no experts"),
