@@ -19,7 +19,9 @@ from rljob_runtime.contract.rewards import BuiltinReward
 Factor = Annotated[int, Field(ge=1, le=65_536, json_schema_extra={"format": "int32"})]
 """Size of one dimension of parallelism."""
 COLOCATE_ASYNC: Final = "ColocateAsync"
-"""The asynchronous value of trainer.mode."""
+SEPARATE_ASYNC: Final = "SeparateAsync"
+ASYNC_MODES: Final = (COLOCATE_ASYNC, SEPARATE_ASYNC)
+"""The asynchronous values of trainer.mode."""
 
 
 class MemoryCheck(enum.StrEnum):
@@ -218,12 +220,13 @@ class Trainer(Model):
 
     backend: TrainerBackend = TrainerBackend.FSDP2
     """Training backend. Defaults to FSDP2."""
-    mode: Literal["Sync", "ColocateAsync", "Evaluate"] = "Sync"
+    mode: Literal["Sync", "ColocateAsync", "SeparateAsync", "Evaluate"] = "Sync"
     """Sync: each step generates responses to its own prompts and trains them. ColocateAsync: on the same devices,
-    prompts run ahead of the step, pause while it trains, and resume with the new weights. Evaluate: run one pass over
-    data.validation and finish without training. Defaults to Sync."""
+    prompts run ahead of the step, pause while it trains, and resume with the new weights. SeparateAsync: workers of
+    role Rollout generate while those of role Trainer train, and pause only while they receive new weights. Evaluate:
+    run one pass over data.validation and finish without training. Defaults to Sync."""
     async_: Annotated[AsyncTraining | None, Field(alias="async")] = None
-    """How far generation runs ahead of training, for mode ColocateAsync only."""
+    """How far generation runs ahead of training, for the modes ColocateAsync and SeparateAsync only."""
     steps: Count
     """Number of steps of the whole run. It may be increased while the job runs; the next attempt uses the new value."""
     global_batch_size: Count
@@ -255,7 +258,7 @@ class Trainer(Model):
     @classmethod
     def _asynchronous_jobs_have_all_settings(cls, given: Any) -> Any:  # noqa: ANN401 - not validated yet
         """Fill in the settings of an asynchronous job, so that its snapshot holds their defaults."""
-        if not isinstance(given, Mapping) or given.get("mode") != COLOCATE_ASYNC or given.keys() & {"async", "async_"}:
+        if not isinstance(given, Mapping) or given.get("mode") not in ASYNC_MODES or given.keys() & {"async", "async_"}:
             return given
         return {**given, "async": {}}
 

@@ -164,17 +164,37 @@ class Head(Model):
     """Settings of the head pod."""
 
 
+class Role(enum.StrEnum):
+    """What a group of workers does."""
+
+    TRAINER = "Trainer"
+    """Trains the policy."""
+    ROLLOUT = "Rollout"
+    """Generates responses."""
+
+
 class WorkerGroup(Model):
-    """Pods that train and generate, one per node."""
+    """Pods that train, generate or both, one per node."""
 
     name: Label
     """Name of the group."""
+    roles: Annotated[list[Role], Field(min_length=1, max_length=2, json_schema_extra=ATOMIC)] = [
+        Role.TRAINER,
+        Role.ROLLOUT,
+    ]
+    """What the group does. trainer.mode SeparateAsync requires one group with role Trainer and one with role Rollout;
+    in every other mode one group does both, in turns. Defaults to both."""
     nodes: Count = 1
     """Number of pods, one per node. Defaults to 1."""
     devices_per_node: Count
     """Number of NPU devices (dies) per pod."""
     template: PodTemplate = PodTemplate()
     """Settings of the group's pods."""
+
+    @property
+    def devices(self) -> int:
+        """Return the number of NPU devices of all pods of the group."""
+        return self.nodes * self.devices_per_node
 
 
 NOT_GIVEN: Final[Any] = object()
@@ -209,8 +229,8 @@ class RLJobSpec(Model):
     """The hardware to run on."""
     head: Head = Head()
     """The head pod."""
-    worker_groups: Annotated[list[WorkerGroup], Field(min_length=1, max_length=1, json_schema_extra=keyed_by("name"))]
-    """Worker groups. Exactly one is supported; trainer and rollout share its devices."""
+    worker_groups: Annotated[list[WorkerGroup], Field(min_length=1, max_length=2, json_schema_extra=keyed_by("name"))]
+    """Worker groups: one that trains and generates, or with trainer.mode SeparateAsync one for each."""
     pod_spec_patch: PodSpecPatch = PodSpecPatch()
     """Strategic merge patches of the rendered pods."""
     services: Annotated[list[Service], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
@@ -297,17 +317,26 @@ class RLJobSpec(Model):
     @property
     def trainer_group(self) -> WorkerGroup:
         """Return the workers that train. The driver, initializers and exports run with their template."""
-        return self.worker_groups[0]
+        return self._group_of(Role.TRAINER)
 
     @property
     def rollout_group(self) -> WorkerGroup:
-        """Return the workers that generate: those that train, in turns."""
-        return self.worker_groups[0]
+        """Return the workers that generate; in most modes they are those that train, in turns."""
+        return self._group_of(Role.ROLLOUT)
+
+    def _group_of(self, role: Role) -> WorkerGroup:
+        # A job without one is refused (core.validation.roles); until then other checks may look at any group.
+        return next((group for group in self.worker_groups if role in group.roles), self.worker_groups[0])
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of worker pods."""
+        return sum(group.nodes for group in self.worker_groups)
 
     @property
     def devices(self) -> int:
         """Return the number of NPU devices of all workers."""
-        return sum(group.nodes * group.devices_per_node for group in self.worker_groups)
+        return sum(group.devices for group in self.worker_groups)
 
 
 LIVE_RULES = [

@@ -10,8 +10,10 @@ from rljob_runtime.contract import (
     CONTRACT_VERSION,
     JobConfig,
     LogRule,
+    NodeGroup,
     ResumeMode,
     ResumeSource,
+    Role,
     RuleCondition,
     StopRule,
 )
@@ -32,7 +34,7 @@ def common_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_pa
         cluster_name=cluster_name(job, generation),
         cluster_generation=generation,
         platform=facts.platform,
-        nodes=sum(group.nodes for group in spec.worker_groups),
+        nodes=spec.nodes,
         devices=spec.devices,
         dies_per_card=facts.dies_per_card,
         total_steps=spec.total_steps or 0,
@@ -47,6 +49,18 @@ def common_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_pa
         ),
         core_binding=binds_cores(spec),
         needs=node_needs(spec),
+        groups=_groups(spec),
+    )
+
+
+def _groups(spec: RLJobSpec) -> tuple[NodeGroup, ...]:
+    """Return the groups of a job whose trainer and rollout stand apart."""
+    if len(spec.worker_groups) == 1:
+        return ()
+    return tuple(
+        NodeGroup(group.name, Role(role), group.nodes, group.devices)
+        for group in spec.worker_groups
+        for role in group.roles
     )
 
 

@@ -70,7 +70,7 @@ def driver_paths(spec: RLJobSpec, taken: frozenset[str] = frozenset()) -> list[H
     mode = driver_mounts(spec)
     if mode is DriverMounts.NONE:
         return []
-    several = sum(group.nodes for group in spec.worker_groups) > 1
+    several = spec.nodes > 1
     unused = {
         HostPathUse.WITHOUT_RUNTIME: mode is DriverMounts.RUNTIME_CLASS,
         HostPathUse.SEVERAL_NODES: not several,

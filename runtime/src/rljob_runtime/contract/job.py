@@ -37,6 +37,27 @@ class TrainerMode(enum.StrEnum):
     """A step trains the responses to its own prompts."""
     COLOCATE_ASYNC = "ColocateAsync"
     """On the same devices in turns: prompts in flight pause while a step trains, and continue with the new weights."""
+    SEPARATE_ASYNC = "SeparateAsync"
+    """On nodes of their own: prompts in flight pause only while the rollout receives new weights."""
+
+
+class Role(enum.StrEnum):
+    """What the nodes of a group do."""
+
+    TRAINER = "Trainer"
+    ROLLOUT = "Rollout"
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Worker nodes of one role, for a job whose trainer and rollout stand apart."""
+
+    name: str
+    """Of the worker group."""
+    role: Role
+    nodes: int
+    devices: int
+    """NPU units (dies) on all its nodes together."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +180,8 @@ class JobConfig:
     needs: NodeNeeds = codec.added(NodeNeeds())  # noqa: RUF009 - frozen
     optimizations: Optimizations = codec.added(Optimizations())  # noqa: RUF009 - frozen
     mode: TrainerMode = codec.added(TrainerMode.SYNC)  # noqa: RUF009 - a constant
+    groups: tuple[NodeGroup, ...] = codec.added(())
+    """One per role; empty if the same nodes train and generate."""
     drafts: Drafts | None = None
     """When the rollout drafts tokens; None if it does not."""
     command: CommandConfig | None = None
@@ -168,6 +191,14 @@ class JobConfig:
         """Reject a document of another contract version."""
         if self.version != CONTRACT_VERSION:
             raise codec.ContractError(f"JobConfig.version: {self.version}, this image supports {CONTRACT_VERSION}")
+
+    def nodes_of(self, role: Role) -> int:
+        """Return the number of nodes of a role."""
+        return next((group.nodes for group in self.groups if group.role is role), self.nodes)
+
+    def devices_of(self, role: Role) -> int:
+        """Return the number of devices of a role."""
+        return next((group.devices for group in self.groups if group.role is role), self.devices)
 
     @property
     def cards(self) -> float:

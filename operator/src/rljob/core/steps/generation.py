@@ -180,7 +180,7 @@ def _resolve(context: Context, spec: RLJobSpec, recipes: tuple[RecipeLayer, ...]
     return Resolved(
         snapshot_name=snapshot_name,
         spec_hash=training_hash(spec),
-        nodes=sum(group.nodes for group in spec.worker_groups),
+        nodes=spec.nodes,
         devices=count,
         cards=status.metric(count / facts.dies_per_card) or "NaN",
         initializers=[names.initializer_name(context.job, initializer.name) for initializer in initializers(spec)],

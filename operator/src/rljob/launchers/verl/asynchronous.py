@@ -24,7 +24,7 @@ STORAGE_ROWS = 100_000
 
 def trainer_mode(spec: RLJobSpec) -> TrainerMode:
     """Return how training and generation take turns."""
-    return TrainerMode.COLOCATE_ASYNC if ASYNC.holds(spec) else TrainerMode.SYNC
+    return TrainerMode(spec.trainer.mode) if ASYNC.holds(spec) else TrainerMode.SYNC
 
 
 def settings(spec: RLJobSpec) -> AsyncTraining:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rljob.api.training import COLOCATE_ASYNC, TrainerBackend
+from rljob.api.training import ASYNC_MODES, COLOCATE_ASYNC, SEPARATE_ASYNC, TrainerBackend
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.algorithms import WITH_CRITIC, WITH_FILTER, algorithm_of, has_critic
 from rljob.launchers.verl.sizes import uses_megatron
@@ -37,7 +37,9 @@ DAPO = RowCondition(WITH_FILTER, lambda s: algorithm_of(s).filters)
 PPO = RowCondition(WITH_CRITIC, has_critic)
 ATLAS = RowCondition("Atlas classes", lambda s: facts_of(s).is_npu)
 EVALUATE = RowCondition("trainer.mode Evaluate", lambda s: s.trainer.mode == "Evaluate")
-ASYNC = RowCondition(f"trainer.mode {COLOCATE_ASYNC}", lambda s: s.trainer.mode == COLOCATE_ASYNC)
+ASYNC = RowCondition(f"trainer.mode {' or '.join(ASYNC_MODES)}", lambda s: s.trainer.mode in ASYNC_MODES)
+COLOCATE = RowCondition(f"trainer.mode {COLOCATE_ASYNC}", lambda s: s.trainer.mode == COLOCATE_ASYNC)
+SEPARATE = RowCondition(f"trainer.mode {SEPARATE_ASYNC}", lambda s: s.trainer.mode == SEPARATE_ASYNC)
 
 
 def both(first: RowCondition, second: RowCondition) -> RowCondition:
