@@ -11,12 +11,24 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rljob_runtime import gc_freeze
-from rljob_runtime.contract import DRAFTS_VARIABLE, JobConfig, OverrideValue, Platform, TrainerMode
+from rljob_runtime.contract import (
+    DRAFTS_VARIABLE,
+    ROLE_RESOURCES,
+    JobConfig,
+    OverrideValue,
+    Platform,
+    Role,
+    TrainerMode,
+)
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.spool.spool import Spool
 from rljob_runtime.verl_plugin.platform import cpu_defaults
 
-TRAINERS = {TrainerMode.SYNC: "rljob_sync", TrainerMode.COLOCATE_ASYNC: "rljob_colocate_async"}
+TRAINERS = {
+    TrainerMode.SYNC: "rljob_sync",
+    TrainerMode.COLOCATE_ASYNC: "rljob_colocate_async",
+    TrainerMode.SEPARATE_ASYNC: "rljob_separate_async",
+}
 """Names under which our trainers are registered with verl."""
 ROUTER_CONFIG = Path(__file__).parent / "verl_plugin/router/router.yaml"
 LATE_ROUTER_CONFIG = ROUTER_CONFIG.with_name("late_router.yaml")
@@ -55,7 +67,10 @@ def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValu
         "actor_rollout_ref.rollout.prometheus.enable": True,
         "actor_rollout_ref.rollout.prometheus.file": str(spool.rollout_targets_file),
         "actor_rollout_ref.rollout.disable_log_stats": False,
-        "+transfer_queue.backend.SimpleStorage.required_node_resource": "NPU",
+        # Storage units write their part of a checkpoint, and must not be lost with a replica.
+        "+transfer_queue.backend.SimpleStorage.required_node_resource": (
+            ROLE_RESOURCES[Role.TRAINER] if job.groups else "NPU"
+        ),
         "+ray_kwargs.ray_init.address": "auto",
     }
     if {key.lstrip("+") for key in values} != set(FIXED):
@@ -65,9 +80,10 @@ def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValu
 
 def defaults(job: JobConfig) -> dict[str, OverrideValue]:
     """Return the defaults, which job.json may override."""
+    nodes = job.nodes_of(Role.TRAINER)
     values: dict[str, OverrideValue] = {
-        "trainer.nnodes": job.nodes,
-        "trainer.n_gpus_per_node": job.devices // job.nodes,
+        "trainer.nnodes": nodes,
+        "trainer.n_gpus_per_node": job.devices_of(Role.TRAINER) // nodes,
         # verl stops at the lower of steps and epochs. An epoch has at least one step, so the steps decide.
         "trainer.total_epochs": job.total_steps,
         "trainer.logger": ["console"],
@@ -80,11 +96,11 @@ def defaults(job: JobConfig) -> dict[str, OverrideValue]:
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16,
         # Two storage units per node hold the batch. verl's default of eight does not fit a small cluster, which then
         # hangs (verl#7656).
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(2, 2 * job.nodes),
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(2, 2 * nodes),
         # verl's eight of each, placed node by node, leave the CPUs of further nodes without any
         # (experimental/agent_loop/agent_loop.py:1208-1220, experimental/reward_loop/reward_loop.py:324-341).
-        "actor_rollout_ref.rollout.agent.num_workers": max(8, job.nodes),
-        "reward.num_workers": max(8, job.nodes),
+        "actor_rollout_ref.rollout.agent.num_workers": max(8, nodes),
+        "reward.num_workers": max(8, nodes),
         # verl logs and drops the exceptions of a rollout; ours also reports the first one.
         AGENT_LOOP_MANAGER: "rljob_runtime.verl_plugin.router.agent_loop.RLJobAgentLoopManager",
         # On a port that it chooses; the exporter forwards the metrics.

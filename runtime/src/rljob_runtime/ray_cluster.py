@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rljob_runtime.contract import ExitCode, JobConfig
+from rljob_runtime.contract import ROLE_RESOURCES, ExitCode, JobConfig
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.stacks.gather import Stack, gather
@@ -100,16 +100,32 @@ def wait_for_devices(job: JobConfig, wait_seconds: float, seen: Callable[[int], 
 
 def wait_for_nodes(job: JobConfig, wait_seconds: float, seen: Callable[[int], None] = lambda _: None) -> None:
     """Wait until the cluster has the job's nodes with their devices; `seen` gets the number that have joined."""
-    per_node = job.devices // job.nodes
+    wanted = _wanted(job)
+
+    def counts() -> list[int]:
+        return [min(nodes, _nodes_with(resources)) for nodes, resources in wanted]
 
     def joined() -> bool:
-        seen(now := _nodes_with(per_node))
+        seen(now := sum(counts()))
         return now >= job.nodes
 
     def describe() -> str:
-        return f"{_nodes_with(per_node)} of {job.nodes} nodes with {per_node} {RESOURCE} joined in {wait_seconds:g} s"
+        parts = [
+            f"{now} of {nodes} nodes with {' and '.join(f'{count} {name}' for name, count in resources.items())}"
+            for now, (nodes, resources) in zip(counts(), wanted, strict=True)
+        ]
+        return f"{', '.join(parts)} joined in {wait_seconds:g} s"
 
     _wait(joined, wait_seconds, "DevicesMissing", describe)
+
+
+def _wanted(job: JobConfig) -> list[tuple[int, dict[str, int]]]:
+    """Return, for each group, its number of nodes and what each of them offers."""
+    if not job.groups:
+        return [(job.nodes, {RESOURCE: job.devices_per_node})]
+    return [
+        (group.nodes, {RESOURCE: group.devices // group.nodes, ROLE_RESOURCES[group.role]: 1}) for group in job.groups
+    ]
 
 
 def device_nodes() -> dict[str, str]:
@@ -214,14 +230,18 @@ def _pinned(task: Callable[..., Any], node: str) -> Any:  # noqa: ANN401 - Ray's
     return ray.remote(task).options(**options)
 
 
-def _nodes_with(devices: int) -> int:
+def _nodes_with(resources: Mapping[str, int]) -> int:
     import ray
 
-    return sum(1 for node in ray.nodes() if _has_devices(node, devices))
+    return sum(1 for node in ray.nodes() if _offers(node, resources))
 
 
 def _has_devices(node: Mapping[str, Mapping[str, float]], devices: int) -> bool:
-    return bool(node["Alive"]) and node["Resources"].get(RESOURCE, 0) >= devices
+    return _offers(node, {RESOURCE: devices})
+
+
+def _offers(node: Mapping[str, Mapping[str, float]], resources: Mapping[str, int]) -> bool:
+    return bool(node["Alive"]) and all(node["Resources"].get(name, 0) >= count for name, count in resources.items())
 
 
 def _wait(done: Callable[[], bool], wait_seconds: float, reason: str, describe: Callable[[], str]) -> None:

@@ -1,10 +1,11 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer, and print each step: `FOLDER JSON`.
 
 The JSON has `steps` and, optionally, `name`, `platform` (cpu or npu), `devices`, `overrides`, `optimizations`,
-`drafts`, `environment`, `mode` (trainer.mode), `attempt`, of which the second and later ones choose their start as the
-launcher does, `resume`, the folder of a saved step to start from instead, `spread`, the standard deviation of the
-model's weights: the larger, the more certain are its tokens, `stop`, the mode of a stop that is requested after the
-first step, or, with `stop_when`, when this file exists, and `forks`: false starts every process by itself, as on NPUs.
+`drafts`, `environment`, `mode` (trainer.mode), `rollout_devices` of mode SeparateAsync, `attempt`, of which the second
+and later ones choose their start as the launcher does, `resume`, the folder of a saved step to start from instead,
+`spread`, the standard deviation of the model's weights: the larger, the more certain are its tokens, `stop`, the mode
+of a stop that is requested after the first step, or, with `stop_when`, when this file exists, and `forks`: false starts
+every process by itself, as on NPUs.
 A process of its own, because verl chooses its platform when it is imported. The folder keeps model and data for the
 next run.
 """
@@ -24,12 +25,15 @@ from rljob_runtime.checkpoints import claims, resume
 from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.contract import (
     CONTRACT_VERSION,
+    ROLE_RESOURCES,
     Drafts,
     JobConfig,
+    NodeGroup,
     Optimizations,
     Phase,
     Platform,
     Progress,
+    Role,
     StopMode,
     TrainerMode,
 )
@@ -42,6 +46,13 @@ from rljob_runtime.verl_plugin.launcher import VerlTrainer
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PROMPTS = 32
 RAY_STARTS = 3
+APART = {
+    "actor_rollout_ref.hybrid_engine": False,
+    "actor_rollout_ref.rollout.nnodes": 1,
+    "actor_rollout_ref.rollout.checkpoint_engine.backend": "rljob_tcp",
+    "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module": "rljob_runtime.verl_plugin.weights.tcp_engine",
+}
+"""What the operator sets for a job whose trainer and rollout stand apart."""
 REWARD = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     return sum(ord(c) % 7 == ord(ground_truth) % 7 for c in solution_str) / max(len(solution_str), 1)
@@ -132,7 +143,9 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         "trainer.test_freq": -1,
         **wish.get("overrides", {}),
     }
-    name, devices = str(wish.get("name", "run")), int(wish.get("devices", 1))
+    name, groups = str(wish.get("name", "run")), groups_of(wish)
+    if groups:
+        overrides |= {**APART, "actor_rollout_ref.rollout.n_gpus_per_node": groups[1].devices}
     return JobConfig(
         version=CONTRACT_VERSION,
         namespace="tests",
@@ -141,15 +154,26 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         cluster_name=f"{name}-{os.getpid()}",  # it names the fork server
         cluster_generation=1,
         platform=Platform(wish.get("platform", "cpu")),
-        nodes=1,
-        devices=devices,
+        nodes=max(1, len(groups)),
+        devices=sum(group.devices for group in groups) or int(wish.get("devices", 1)),
         dies_per_card=1,
         total_steps=int(wish["steps"]),
         overrides=overrides,
         checkpoint_path=str(folder / name / "checkpoints"),
         optimizations=Optimizations(**wish.get("optimizations", {})),
         mode=TrainerMode(wish.get("mode", "Sync")),
+        groups=groups,
         drafts=Drafts(**wish["drafts"]) if "drafts" in wish else None,
+    )
+
+
+def groups_of(wish: dict[str, Any]) -> tuple[NodeGroup, ...]:
+    """Return the groups of a job whose trainer and rollout stand apart."""
+    if "rollout_devices" not in wish:
+        return ()
+    return (
+        NodeGroup("train", Role.TRAINER, 1, int(wish.get("devices", 1))),
+        NodeGroup("generate", Role.ROLLOUT, 1, int(wish["rollout_devices"])),
     )
 
 
@@ -179,7 +203,7 @@ def main() -> None:
         saved = Path(wish["resume"])
         trainer.begin_at(Start(saved, int(saved.name.removeprefix("global_step_"))))
     with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
-        use_own_ray(trainer, sockets, job.devices)
+        use_own_ray(trainer, sockets, job)
         if "stop" in wish:
             asked = (trainer, own, wish["stop"], wish.get("stop_when"))
             threading.Thread(target=stop, args=asked, daemon=True).start()
@@ -221,12 +245,13 @@ def stop(trainer: VerlTrainer, own: Path, mode: str, when: str | None) -> None:
     trainer.request_stop(StopMode(mode))
 
 
-def use_own_ray(trainer: VerlTrainer, sockets: str, devices: int) -> None:
-    """Let verl start a Ray of its own instead of joining the job's cluster."""
+def use_own_ray(trainer: VerlTrainer, sockets: str, job: JobConfig) -> None:
+    """Let verl start a Ray of its own, of one node with all roles, instead of joining the job's cluster."""
     from omegaconf import OmegaConf
 
     settings = {"address": "local", "_temp_dir": sockets, "num_cpus": 24, "include_dashboard": False}
-    for name, value in {**settings, "resources.NPU": devices}.items():
+    roles = {f"resources.{ROLE_RESOURCES[group.role]}": 1 for group in job.groups}
+    for name, value in {**settings, **roles, "resources.NPU": job.devices}.items():
         OmegaConf.update(trainer._composed, f"ray_kwargs.ray_init.{name}", value, force_add=True)
 
 

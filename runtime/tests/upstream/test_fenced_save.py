@@ -196,7 +196,7 @@ def test_a_step_is_complete_only_with_a_ledger_that_describes_its_queue(
     import transfer_queue
 
     from rljob_runtime.checkpoints import prompt_ledger
-    from rljob_runtime.verl_plugin.trainer.async_trainer import ColocateAsyncTrainer
+    from rljob_runtime.verl_plugin.trainer.colocate_trainer import ColocateAsyncTrainer
     from rljob_runtime.verl_plugin.trainer.discarded_tokens import DiscardedTokens
     from rljob_runtime.verl_plugin.trainer.prompt_flow import PromptFlow
 

@@ -52,7 +52,11 @@ OVERRIDDEN = {
     "on_train_begin",
     "step",
 }
-OF_MODE = {TrainerMode.SYNC: {"_submit_batch_to_rollout"}, TrainerMode.COLOCATE_ASYNC: {"prepare_step"}}
+OF_MODE = {
+    TrainerMode.SYNC: {"_submit_batch_to_rollout"},
+    TrainerMode.COLOCATE_ASYNC: {"prepare_step"},
+    TrainerMode.SEPARATE_ASYNC: {"prepare_step", "_step_once"},
+}
 
 
 @pytest.mark.parametrize("mode", TrainerMode)
@@ -63,7 +67,7 @@ def test_our_trainer_of_a_mode_overrides_what_verls_has(mode: TrainerMode) -> No
 
     importlib.import_module(f"rljob_runtime.verl_plugin.trainer.{MODULES[mode]}")
     ours = get_trainer_cls(TRAINERS[mode])
-    verls = ours.__bases__[-1]
+    verls = next(part for part in ours.__mro__ if not part.__module__.startswith("rljob_runtime."))
     assert verls is get_trainer_cls(ours.VERL_MODE), "the literal selects verl's rules of the same mode"
     own = [part for part in ours.__mro__ if part.__module__.startswith("rljob_runtime.")]
     assert ours.__mro__.index(verls) == len(own), "verl's comes after all of ours"

@@ -370,7 +370,7 @@ def test_replicas_have_room_for_all_prompts_in_flight_and_a_validation(async_loo
 
 
 def test_a_run_whose_prompts_all_fail_ends_instead_of_reading_its_data_to_the_end(async_loop: Loop) -> None:
-    from rljob_runtime.verl_plugin.trainer.async_trainer import TooManyFailuresError
+    from rljob_runtime.verl_plugin.trainer.async_steps import TooManyFailuresError
 
     trainer, uids = async_loop.trainer, [f"u{number}" for number in range(33)]
     trainer._flow.fetched(uids, 0, range(33))

@@ -19,7 +19,7 @@ from pathlib import Path
 from rljob_runtime.checkpoints import claims, contents, prompt_ledger, saved_steps
 from rljob_runtime.checkpoints.claims import Owner
 from rljob_runtime.checkpoints.saved_steps import step_folder
-from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource, TrainerMode
+from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource, Role, TrainerMode
 from rljob_runtime.export.adapter import has_adapter
 from rljob_runtime.outcomes import RefusedError, StartGoneError
 from rljob_runtime.preflight import Attempt
@@ -75,7 +75,7 @@ def choose(job: JobConfig, attempt: Attempt, loads: Mapping[str, frozenset[str]]
     owner = Owner.of(job, attempt.number)
     if job.resume is ResumeMode.NEVER and (own is None or not begun(own, job)):
         return _start_over(own, job, owner) if own else Start()
-    loader = Loader(job.devices, loads, prompts=not only_evaluates)
+    loader = Loader(job.devices_of(Role.TRAINER), loads, prompts=not only_evaluates)
     step = _own_step(own, owner, loader) if own else None
     if own is not None and step is not None:
         if not only_evaluates:
@@ -88,7 +88,7 @@ def choose(job: JobConfig, attempt: Attempt, loads: Mapping[str, frozenset[str]]
     else:
         return Start()
     if start.folder is not None:
-        check_topology(start.folder, job.devices)
+        check_topology(start.folder, job.devices_of(Role.TRAINER))
         check_critic(start.folder, needs_critic=saved_steps.CRITIC_FOLDER in loads)
         check_contents(start.folder, loads)
         if not only_evaluates:

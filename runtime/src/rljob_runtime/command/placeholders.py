@@ -23,7 +23,7 @@ def values_of(job: JobConfig, attempt: int, start: Start, folder: Path | None) -
         Placeholder.ATTEMPT: str(attempt),
         Placeholder.NODES: str(job.nodes),
         Placeholder.DEVICES: str(job.devices),
-        Placeholder.DEVICES_PER_NODE: str(job.devices // job.nodes),
+        Placeholder.DEVICES_PER_NODE: str(job.devices_per_node),
     }
     if start.folder is not None:
         values[Placeholder.CHECKPOINT] = str(start.folder)

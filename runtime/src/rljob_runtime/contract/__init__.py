@@ -34,6 +34,7 @@ from rljob_runtime.contract.foreign_json import ForeignJSONError, legible
 from rljob_runtime.contract.foreign_json import parse as parse_foreign_json
 from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
+    ROLE_RESOURCES,
     RUNTIME_VERSION,
     JobConfig,
     LogRule,
@@ -91,6 +92,7 @@ __all__ = [
     "NOTE_LIMIT",
     "RAY_WITHOUT_TOKENS",
     "RESULT_BYTES_MAX",
+    "ROLE_RESOURCES",
     "RUNTIME_VERSION",
     "STALL_SECONDS",
     "UNAUTHENTICATED_RAY_MINIMUM",

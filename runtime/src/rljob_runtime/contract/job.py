@@ -48,6 +48,10 @@ class Role(enum.StrEnum):
     ROLLOUT = "Rollout"
 
 
+ROLE_RESOURCES = {Role.TRAINER: "rljob_trainer", Role.ROLLOUT: "rljob_rollout"}
+"""Ray resources that the nodes of a role offer if roles stand apart. A fraction of one keeps a process on its nodes."""
+
+
 @dataclass(frozen=True)
 class NodeGroup:
     """Worker nodes of one role, for a job whose trainer and rollout stand apart."""
@@ -199,6 +203,12 @@ class JobConfig:
     def devices_of(self, role: Role) -> int:
         """Return the number of devices of a role."""
         return next((group.devices for group in self.groups if group.role is role), self.devices)
+
+    @property
+    def devices_per_node(self) -> int:
+        """Return the devices of each node; where the groups differ, the number that every node has."""
+        groups = self.groups or (NodeGroup("", Role.TRAINER, self.nodes, self.devices),)
+        return min(group.devices // group.nodes for group in groups)
 
     @property
     def cards(self) -> float:

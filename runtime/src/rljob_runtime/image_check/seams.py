@@ -28,7 +28,11 @@ _OWN_LOSS = Use(
 _BASELINES = Use(
     "verl_plugin.trainer.sync_trainer", "the first step of a job with algorithm ReMax fails", Verdict.DEGRADED
 )
-_IN_FLIGHT = Use("verl_plugin.trainer.prompt_flow", "a job with trainer.mode ColocateAsync fails", *_OPTIONAL)
+_IN_FLIGHT = Use("verl_plugin.trainer.prompt_flow", "a job with an asynchronous trainer.mode fails", *_OPTIONAL)
+_APART = Use("verl_plugin.trainer.separate_trainer", "a job with trainer.mode SeparateAsync fails", *_OPTIONAL)
+_SYNC_ON_CPU = Use(
+    "verl_plugin.weights.tcp_engine", "a job with trainer.mode SeparateAsync fails on CPUs", *_OPTIONAL, Platform.CPU
+)
 _COUNT = Use("verl_plugin.trainer.start_stages", "the trainer fails when it starts ranks and replicas")
 _DISCARDED = Use(
     "verl_plugin.trainer.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED
@@ -219,6 +223,58 @@ _ASYNC = (
     *_IN_FLIGHT.of(
         "verl.workers.rollout.llm_server",
         "FullyAsyncLLMServerClient.generate",
+    ),
+)
+_SEPARATE = (
+    *_APART.of(
+        _V1,
+        "PPOTrainerSeparateAsync",
+        "PPOTrainerSeparateAsync.standalone_server_manager",
+        "PPOTrainerSeparateAsync.standalone_checkpoint_manager",
+        "PPOTrainer._step_once: self metrics timing_raw sample_batch_size",
+        "PPOTrainer.resource_pool_manager",
+        "PPOTrainer.role_worker_mapping",
+    ),
+    *_APART.of(f"{_V1}.trainer_separate_async", "logger"),
+    *_APART.of(f"{_V1}.utils", "MetricsAggregator", "MetricsAggregator.add_step_metrics: self metrics sample_count"),
+    *_APART.of(f"{_V1}.utils", "MetricsAggregator.get_aggregated_metrics: self"),
+    *_APART.of("verl.trainer.ppo.utils", "Role", "Role.Actor", "Role.RefPolicy"),
+    *_APART.of(
+        "verl.experimental.separation.engine_workers",
+        "DetachActorWorker",
+        "DetachActorWorker.save_model_to_cpu: self n",
+        "DetachActorWorker.cpu_saved_models",
+        "DetachActorWorker.config",
+    ),
+    *_APART.of("verl.single_controller.base.decorator", "Dispatch", "Dispatch.ONE_TO_ALL"),
+    *_APART.of("verl.single_controller.base.decorator", "register"),
+    *_APART.of("verl.utils.device", "get_device_name:", "get_torch_device:"),
+    *_APART.of(
+        "verl.single_controller.ray.base",
+        "RayResourcePool",
+        "RayResourcePool.__init__: self process_on_nodes use_gpu name_prefix max_colocate_count detached "
+        "accelerator_type",
+        "ResourcePoolManager",
+        "ResourcePoolManager.create_resource_pool: self",
+        "ResourcePoolManager.resource_pool_dict",
+    ),
+    *_APART.of("verl.single_controller.ray", "RayWorkerGroup"),
+    *_APART.of(
+        "verl.workers.rollout.replica",
+        "RolloutMode",
+        "RolloutMode.STANDALONE",
+        "RolloutReplica.init_standalone: self",
+        "RolloutReplica.get_ray_class_with_init_args: self",
+        "RolloutReplica.gpus_per_replica_node",
+        "RolloutReplica.nnodes",
+    ),
+    *_APART.of("verl.experimental.agent_loop", "agent_loop"),
+    *_APART.of("verl.experimental.reward_loop", "reward_loop"),
+    *_SYNC_ON_CPU.of(
+        "verl.checkpoint_engine.base",
+        "CheckpointEngine",
+        "CheckpointEngineRegistry",
+        "CheckpointEngineRegistry.register: backend",
     ),
 )
 _LOSS = (
@@ -459,4 +515,4 @@ _VLLM = (
         "SpinCondition.__init__: self is_reader context notify_address busy_loop_s",
     ),
 )
-TABLE = (*_LAUNCHER, *_TRAINER, *_ASYNC, *_LOSS, *_BALANCE_SEAMS, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)
+TABLE = (*_LAUNCHER, *_TRAINER, *_ASYNC, *_SEPARATE, *_LOSS, *_BALANCE_SEAMS, *_WORKERS, *_RAY, *_VLLM_OF_VERL, *_VLLM)

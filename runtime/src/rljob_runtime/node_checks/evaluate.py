@@ -222,7 +222,7 @@ def _worker(job: JobConfig, node: NodeFacts) -> Found:
 
 
 def _npus(job: JobConfig, node: NodeFacts) -> Found:
-    per_node = job.devices // job.nodes
+    per_node = job.devices_per_node
     if node.devices is None and not node.tools_missing:
         message = f"{node.devices_error}; check the node's driver (dmesg, /var/log/npu)"
         yield Finding(Check.DRIVER_ANSWER, node.node, message)

@@ -137,7 +137,7 @@ def request(job: JobConfig, run: str, folders: tuple[SharedFolder, ...]) -> Requ
     npu = job.platform is Platform.NPU
     return Request(
         run=run,
-        devices=job.devices // job.nodes,
+        devices=job.devices_per_node,
         with_npus=npu,
         paths=tuple(required.path for required in job.required_paths),
         folders=folders,

@@ -13,9 +13,11 @@ import asyncio
 from typing import Any
 
 import ray
+from verl.experimental.agent_loop import agent_loop
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from rljob_runtime import first_failure
+from rljob_runtime.verl_plugin.platform import role_nodes
 from rljob_runtime.verl_plugin.router import late_client, tool_agent
 
 
@@ -41,3 +43,7 @@ class RLJobAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc] # verl sh
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - verl's signature
         super().__init__(*arguments, **options)
         self.agent_loop_workers_class = ReportingWorker
+
+    async def _init_agent_loop_workers(self) -> None:
+        with role_nodes.spread_over_trainers(agent_loop):
+            await super()._init_agent_loop_workers()

@@ -9,9 +9,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import ray
+from verl.single_controller.ray import RayWorkerGroup
+from verl.utils.device import get_device_name
+from verl.workers.rollout.replica import RolloutMode
 from verl.workers.rollout.vllm_rollout import vllm_async_server
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
+from rljob_runtime.verl_plugin.platform import role_nodes
 from rljob_runtime.verl_plugin.router import rank_choice
 from rljob_runtime.verl_plugin.router.replica import DISCARD, KEEP, Load, discards_weights
 from rljob_runtime.vllm_plugin.drafts import EXCHANGE
@@ -116,6 +120,25 @@ class RoomyReplica(vLLMReplica):  # type: ignore[misc] # verl ships no types
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - verl's signature
         super().__init__(*arguments, **options)
         self.server_class = ray.remote(DiscardingServer if self.sleep_level == DISCARD else PromptServer)
+
+    async def init_standalone(self) -> None:
+        """Start as verl does (workers/rollout/replica.py:189-226, 0.9.1), on nodes of the rollout."""
+        if self.is_reward_model or self.is_teacher_model:
+            await super().init_standalone()
+            return
+        self.rollout_mode = RolloutMode.STANDALONE
+        devices = [self.gpus_per_replica_node] * self.nnodes
+        self.resource_pool = role_nodes.rollout_pool(f"rollout_pool_{self.replica_rank}", devices)
+        ranks = RayWorkerGroup(
+            resource_pool=self.resource_pool,
+            ray_cls_with_init=self.get_ray_class_with_init_args(),
+            bin_pack=False,
+            name_prefix=f"rollout_standalone_{self.replica_rank}",
+            use_gpu=True,
+            device_name=get_device_name(),
+        )
+        self.workers = ranks.workers
+        await self.launch_servers()
 
     @property
     def max_concurrency(self) -> int:

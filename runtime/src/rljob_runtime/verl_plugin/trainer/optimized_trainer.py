@@ -37,6 +37,16 @@ class OptimizedTrainer(PPOTrainer):  # type: ignore[misc] # verl ships no types
         self._old = on_policy.SkippedPass(config, self._run)
         super().__init__(config)
 
+    @property
+    def _servers(self) -> Any:  # noqa: ANN401 - verl's LLMServerManager
+        """Return verl's manager of the replicas that generate."""
+        return self.llm_server_manager
+
+    @property
+    def _engines(self) -> Any:  # noqa: ANN401 - verl's CheckpointEngineManager
+        """Return verl's manager of the weights of these replicas."""
+        return self.checkpoint_manager
+
     def _most_requests(self) -> int:
         """Return the most requests that are sent at once; the validation data must have been read."""
         return replica.requests_of(self.config, len(self.val_dataset))
@@ -82,17 +92,17 @@ class OptimizedTrainer(PPOTrainer):  # type: ignore[misc] # verl ships no types
     def get_llm_client(self) -> LLMServerClient:
         """Return the client by which the agent loops generate."""
         if self._run.job.optimizations.late_binding:
-            return self.llm_server_manager.get_client(client_cls=late_client.LengthClient)
+            return self._servers.get_client(client_cls=late_client.LengthClient)
         return super().get_llm_client()
 
     def _abort_requests(self) -> None:
         """End the requests that wait for a replica, then those that have one."""
         if self._run.job.optimizations.late_binding:
             try:
-                ray.get(self.llm_server_manager.global_load_balancer.end_waiting.remote(), timeout=ROUTER_SECONDS)
+                ray.get(self._servers.global_load_balancer.end_waiting.remote(), timeout=ROUTER_SECONDS)
             except ray.exceptions.GetTimeoutError:
                 self._run.note("the router did not answer a stop; requests that wait in it are not ended")
-        self.checkpoint_manager.abort_replicas()
+        self._engines.abort_replicas()
 
     # Traces of steps; see profiling.py.
 

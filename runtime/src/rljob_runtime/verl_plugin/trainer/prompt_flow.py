@@ -39,6 +39,7 @@ class PromptFlow:
         self._resubmit = resubmit
         self._discarded = discarded
         self._sampled: list[str] = []
+        """Prompts of the updates of this step."""
         self._trained: set[str] = set()
         """Prompts and paddings of the last batch, whose responses stay in the queue until after its save."""
         self._lost = 0
@@ -47,7 +48,7 @@ class PromptFlow:
 
     def begin_step(self) -> None:
         """Forget the batch of the step before."""
-        self._trained, self._lost = set(), 0
+        self._trained, self._lost, self._sampled = set(), 0, []
 
     @property
     def lost(self) -> int:
@@ -74,7 +75,7 @@ class PromptFlow:
 
         def sample(partition_id: str, uids: list[str], snapshot: Tags) -> KVBatchMeta:
             if partition_id == TRAINING:
-                self._sampled = list(uids)
+                self._sampled += uids
             return materialize(partition_id, uids, snapshot)
 
         buffer._terminal_eviction_reasons = find  # noqa: SLF001

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 HEAD_RESOURCE = "node:__internal_head__"
 """Ray's resource of the head node (ray/_common/constants.py), where the trainer can access the spool."""
-MODULES = {TrainerMode.SYNC: "sync_trainer", TrainerMode.COLOCATE_ASYNC: "async_trainer"}
+MODULES = {
+    TrainerMode.SYNC: "sync_trainer",
+    TrainerMode.COLOCATE_ASYNC: "colocate_trainer",
+    TrainerMode.SEPARATE_ASYNC: "separate_trainer",
+}
 """Modules of this package. Only that of the job's mode is imported: an image's verl may lack the base of another."""
 
 

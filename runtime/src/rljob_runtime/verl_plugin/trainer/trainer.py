@@ -1,9 +1,9 @@
 """verl's trainers, extended by stops on request or by rule, fenced saves and our own metrics.
 
-`sync_trainer` and `async_trainer` put this class before a trainer of verl's and register the result under a name of its
-own (`trainer.v1.trainer_mode`). Only methods are overridden that verl intends to be overridden; runtime/tests/upstream
-checks that they exist. Order of a step in verl's `fit` (0.9.1): on_step_begin, prepare and sample, train, periodic
-save, on_step_end, validation, _compute_metrics.
+`sync_trainer`, `colocate_trainer` and `separate_trainer` put this class before a trainer of verl's and register the
+result under a name of its own (`trainer.v1.trainer_mode`). Only methods are overridden that verl intends to be
+overridden; runtime/tests/upstream checks that they exist. Order of a step in verl's `fit` (0.9.1): on_step_begin,
+prepare and sample, train, periodic save, on_step_end, validation, _compute_metrics.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omegaconf import open_dict
 
 from rljob_runtime import first_failure, training_attempt
 from rljob_runtime.checkpoints import parallelism, resume, saved_steps
-from rljob_runtime.contract import Platform, StartStage, StopMode
+from rljob_runtime.contract import Platform, Role, StartStage, StopMode
 from rljob_runtime.input_checks import data_files
 from rljob_runtime.spool.step_metrics import Batch, RolloutWindow
 from rljob_runtime.spool.stop_rules import Match, StopRules
@@ -120,7 +120,7 @@ class RLJobTrainer(OptimizedTrainer):
             while True:
                 self._abandon_if_stopped(partition_id)
                 if partition_id == "train":
-                    self._calls.poll(replica.questions(self.checkpoint_manager.replicas))
+                    self._calls.poll(replica.questions(self._engines.replicas))
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return last_debug_time
@@ -157,7 +157,7 @@ class RLJobTrainer(OptimizedTrainer):
         super()._setup()
 
     def _init_resource_pool_mgr(self) -> None:
-        self.start.at(StartStage.STARTING_RANKS, 0, self._run.job.devices)
+        self.start.at(StartStage.STARTING_RANKS, 0, self._run.job.devices_of(Role.TRAINER))
         super()._init_resource_pool_mgr()
 
     def on_init_end(self) -> None:
@@ -376,7 +376,7 @@ class RLJobTrainer(OptimizedTrainer):
         tq.kv_clear(keys=list(tq.kv_list(partition_id="val").get("val", ())), partition_id="val")
 
     def _take_window(self) -> RolloutWindow:
-        router = self.llm_server_manager.global_load_balancer
+        router = self._servers.global_load_balancer
         try:
             return from_plain(ray.get(router.take_window.remote(), timeout=ROUTER_SECONDS))
         except ray.exceptions.GetTimeoutError:
@@ -398,7 +398,7 @@ class RLJobTrainer(OptimizedTrainer):
     ) -> None:
         """Add our metrics to verl's and record the step. verl's own loggers run right after this."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        metrics.update(self._drafts.after_step(self.llm_server_manager.server_handles, batch))
+        metrics.update(self._drafts.after_step(self._servers.server_handles, batch))
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
         metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers) | self._calls.take())
         metrics.update(self._figures_of_mode(batch) | agent_tools.calls(self.config, batch))

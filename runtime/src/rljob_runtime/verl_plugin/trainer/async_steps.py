@@ -1,4 +1,4 @@
-"""The trainer of mode ColocateAsync: prompts are in flight across steps, and pause while the devices train.
+"""Our trainer of the asynchronous modes: prompts are in flight across steps.
 
 What a checkpoint must hold for this is verl's queue and the ledger of prompts (prompt_flow.py). A step that is
 abandoned loses nothing: the weights are those of the step before, and its prompts stay in flight. Each fetch is counted
@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import transfer_queue as tq
-from verl.trainer.ppo.v1 import PPOTrainerColocateAsync, register_trainer
 from verl.utils import tensordict_utils
 
 from rljob_runtime.checkpoints import prompt_ledger, saved_steps
 from rljob_runtime.checkpoints.prompt_ledger import LedgerMismatchError, prompts_to_add
-from rljob_runtime.contract import TrainerMode
-from rljob_runtime.launcher_overrides import TRAINERS
 from rljob_runtime.spool.step_metrics import RolloutWindow
 from rljob_runtime.verl_plugin.trainer.prompt_flow import TRAINING, PromptFlow
 from rljob_runtime.verl_plugin.trainer.prompt_loader import PromptLoader
@@ -41,8 +38,6 @@ class TooManyFailuresError(RuntimeError):
 
 class AsyncSteps(RLJobTrainer):
     """Our trainer for steps between which prompts stay in flight."""
-
-    VERL_MODE = "colocate_async"
 
     def __init__(self, config: DictConfig) -> None:
         self._loader: PromptLoader | None = None
@@ -186,8 +181,3 @@ class AsyncSteps(RLJobTrainer):
         if step > math.ceil(self._window_prompts / self._batch_prompts):
             return metrics
         return {name: value for name, value in metrics.items() if math.isnan(value)}
-
-
-@register_trainer(TRAINERS[TrainerMode.COLOCATE_ASYNC])
-class ColocateAsyncTrainer(AsyncSteps, PPOTrainerColocateAsync):  # type: ignore[misc] # verl ships no types
-    """verl's trainer of the mode with ours before it."""

@@ -1,0 +1,109 @@
+"""The trainer of mode SeparateAsync: replicas on nodes of their own generate while the trainer trains.
+
+Prompts are in flight across steps as in mode ColocateAsync (async_steps.py); they pause only while the replicas receive
+new weights. A step has several updates, each of a mini batch that is sampled when it is complete.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import ray
+from transfer_queue import KVBatchMeta
+from verl.experimental.reward_loop import reward_loop
+from verl.trainer.ppo.utils import Role
+from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, register_trainer
+from verl.trainer.ppo.v1 import trainer_separate_async as verls
+from verl.trainer.ppo.v1.utils import MetricsAggregator
+
+from rljob_runtime.contract import TrainerMode
+from rljob_runtime.launcher_overrides import TRAINERS
+from rljob_runtime.verl_plugin.platform import role_nodes
+from rljob_runtime.verl_plugin.trainer.async_steps import AsyncSteps
+from rljob_runtime.verl_plugin.trainer.kept_policy import PolicyKeeper
+from rljob_runtime.verl_plugin.trainer.trainer import StepAbandonedError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+class ShortenedSteps(PPOTrainerSeparateAsync):  # type: ignore[misc] # verl ships no types
+    """verl's trainer of the mode, whose steps a stop may end after any of their updates."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self._updates: list[tuple[KVBatchMeta, dict[str, Any]]] = []
+        super().__init__(config)
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
+        """Train one step. One that is abandoned after an update ends early: the weights are those of no other step."""
+        self._updates.clear()
+        try:
+            return super().step(metrics, timing_raw)
+        except StepAbandonedError:
+            if not self._updates:
+                raise
+        return self._joined(metrics)
+
+    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
+        batch = super()._step_once(metrics, timing_raw, sample_batch_size)
+        self._updates.append((batch, metrics))
+        return batch
+
+    def _joined(self, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Return the batch of the updates that were done, and add their metrics, as verl's `step` does at its end."""
+        together = MetricsAggregator()
+        keys: list[str] = []
+        tags: list[dict[str, Any]] = []
+        for batch, found in self._updates:
+            together.add_step_metrics(found, sample_count=sum(not tag.get("is_padding", False) for tag in batch.tags))
+            keys += batch.keys
+            tags += batch.tags
+        metrics.update(together.get_aggregated_metrics())
+        return KVBatchMeta(partition_id=self._updates[0][0].partition_id, keys=keys, tags=tags)
+
+
+@register_trainer(TRAINERS[TrainerMode.SEPARATE_ASYNC])
+class SeparateAsyncTrainer(AsyncSteps, ShortenedSteps):
+    """verl's trainer of the mode with ours before it."""
+
+    VERL_MODE = "separate_async"
+
+    # Attributes of the base class, which has no types.
+    standalone_server_manager: Any
+    standalone_checkpoint_manager: Any
+    resource_pool_manager: Any
+    role_worker_mapping: dict[Any, Any]
+
+    @property
+    def _servers(self) -> Any:  # noqa: ANN401 - verl's LLMServerManager
+        return self.standalone_server_manager
+
+    @property
+    def _engines(self) -> Any:  # noqa: ANN401 - verl's CheckpointEngineManager
+        return self.standalone_checkpoint_manager
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        pools = self.resource_pool_manager
+        self.resource_pool_manager = role_nodes.TrainerPools(pools.resource_pool_spec, pools.mapping)
+        for role in (Role.Actor, Role.RefPolicy):
+            if role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(PolicyKeeper)
+
+    def _setup(self) -> None:
+        with _without_its_notes(), role_nodes.spread_over_trainers(reward_loop):
+            super()._setup()
+
+
+@contextmanager
+def _without_its_notes() -> Iterator[None]:
+    """Keep verl 0.9.1 from a call of its logger that fails at INFO (trainer_separate_async.py:182: `flush=True`)."""
+    level = verls.logger.level
+    verls.logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        verls.logger.setLevel(level)

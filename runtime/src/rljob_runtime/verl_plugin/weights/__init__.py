@@ -1,0 +1,1 @@
+"""Sending the weights of a trainer to replicas on other nodes."""
