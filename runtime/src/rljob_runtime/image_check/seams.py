@@ -246,12 +246,9 @@ _SEPARATE = (
     *_APART.of(
         "verl.experimental.separation.engine_workers",
         "DetachActorWorker",
-        "DetachActorWorker.save_model_to_cpu: self n",
-        "DetachActorWorker.cpu_saved_models",
+        "DetachActorWorker.copy_handler",
         "DetachActorWorker.config",
     ),
-    *_APART.of("verl.single_controller.base.decorator", "Dispatch", "Dispatch.ONE_TO_ALL"),
-    *_APART.of("verl.single_controller.base.decorator", "register"),
     *_APART.of("verl.utils.device", "get_device_name:", "get_torch_device:"),
     *_APART.of(
         "verl.single_controller.ray.base",

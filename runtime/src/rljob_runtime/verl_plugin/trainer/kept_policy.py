@@ -9,11 +9,11 @@ updates.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from verl.experimental.separation.engine_workers import DetachActorWorker
-from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils.device import get_torch_device
 
 SHARED = ("fsdp2", "veomni")
@@ -34,11 +34,16 @@ def copied(kept: Any) -> Any:  # noqa: ANN401 - nested containers of tensors
 class PolicyKeeper(DetachActorWorker):  # type: ignore[misc] # verl ships no types
     """A rank of the trainer."""
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
-    def save_model_to_cpu(self, n: int) -> None:
-        """Keep a copy of the parameters, under a number."""
-        # Parameters that are on their way to host memory must have arrived (utils/fsdp_utils.py:196-209).
-        get_torch_device().synchronize()
-        super().save_model_to_cpu(n)
-        if self.config.actor.strategy in SHARED:
-            self.cpu_saved_models[n] = copied(self.cpu_saved_models[n])
+    @property
+    def copy_handler(self) -> Callable[[Any], Any]:
+        """Return what keeps the parameters of a module."""
+        keep: Callable[[Any], Any] = super().copy_handler
+        if self.config.actor.strategy not in SHARED:
+            return keep
+
+        def keep_copy(module: Any) -> Any:  # noqa: ANN401 - torch's module, and what verl keeps of it
+            # Parameters that are on their way to host memory must have arrived (utils/fsdp_utils.py:196-209).
+            get_torch_device().synchronize()
+            return copied(keep(module))
+
+        return keep_copy

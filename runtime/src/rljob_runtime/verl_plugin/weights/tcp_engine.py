@@ -20,7 +20,8 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,14 +163,24 @@ class TCPEngine(CheckpointEngine):  # type: ignore[misc] # verl ships no types
                 pass
             return {}
         digest = Digest()
-        for name, tensor in weights:
-            flat = tensor.detach().cpu().contiguous().view(-1)
-            header = _header(name=name, shape=list(tensor.shape), dtype=str(flat.dtype).removeprefix("torch."))
-            data = memoryview(flat.view(torch.uint8).numpy())
-            digest.add(header, data)
-            await asyncio.to_thread(self._send, header, data)
-        await asyncio.to_thread(self._finish, digest.hex())
+        with self._closed_by_errors():
+            for name, tensor in weights:
+                flat = tensor.detach().cpu().contiguous().view(-1)
+                header = _header(name=name, shape=list(tensor.shape), dtype=str(flat.dtype).removeprefix("torch."))
+                data = memoryview(flat.view(torch.uint8).numpy())
+                digest.add(header, data)
+                await asyncio.to_thread(self._send, header, data)
+            await asyncio.to_thread(self._finish, digest.hex())
         return {BYTES: float(digest.bytes)}
+
+    @contextmanager
+    def _closed_by_errors(self) -> Iterator[None]:
+        """Close the connections when this side fails, so that the other does not wait for it."""
+        try:
+            yield
+        except BaseException:
+            self.finalize()
+            raise
 
     def _send(self, header: bytes, data: memoryview) -> None:
         for peer in self._peers:
@@ -191,16 +202,17 @@ class TCPEngine(CheckpointEngine):  # type: ignore[misc] # verl ships no types
     ) -> AsyncIterator[tuple[str, torch.Tensor]]:
         """Yield the weights. Raises WeightSyncError at the end if they are not those that were sent."""
         (peer,), digest = self._peers, Digest()
-        while True:
-            header, fields = await asyncio.to_thread(_read_header, peer)
-            if "end" in fields:
-                break
-            tensor = torch.empty(fields["shape"], dtype=getattr(torch, fields["dtype"]))
-            data = memoryview(tensor.view(-1).view(torch.uint8).numpy())
-            await asyncio.to_thread(_read_into, peer, data)
-            digest.add(header, data)
-            yield str(fields["name"]), tensor
-        await asyncio.to_thread(peer.sendall, digest.hex().encode())
+        with self._closed_by_errors():
+            while True:
+                header, fields = await asyncio.to_thread(_read_header, peer)
+                if "end" in fields:
+                    break
+                tensor = torch.empty(fields["shape"], dtype=getattr(torch, fields["dtype"]))
+                data = memoryview(tensor.view(-1).view(torch.uint8).numpy())
+                await asyncio.to_thread(_read_into, peer, data)
+                digest.add(header, data)
+                yield str(fields["name"]), tensor
+            await asyncio.to_thread(peer.sendall, digest.hex().encode())
         if digest.hex() != fields["end"]:
             raise WeightSyncError(f"weights with sha256 {fields['end']} were sent, and {digest.hex()} has arrived")
 
