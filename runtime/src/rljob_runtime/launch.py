@@ -296,7 +296,7 @@ def prepare_cluster(launch: Launch) -> None:
     ray_cluster.wait_for_devices(
         job, launch.patience.devices_seconds, lambda now: start.at(StartStage.WAITING_FOR_DEVICES, now, job.devices)
     )
-    launch.nodes.update(ray_cluster.device_nodes())
+    launch.nodes.update(ray_cluster.sole_nodes(job))
     threading.Thread(target=watch_for_lost_nodes, args=(launch,), daemon=True).start()
     node_work.start_watch(launch.job, launch.run_name, launch.spool, launch.attempt.number)
     if launch.job.checkpoint_path and launch.keeper is not None:

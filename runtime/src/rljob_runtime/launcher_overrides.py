@@ -32,6 +32,7 @@ TRAINERS = {
 """Names under which our trainers are registered with verl."""
 ROUTER_CONFIG = Path(__file__).parent / "verl_plugin/router/router.yaml"
 LATE_ROUTER_CONFIG = ROUTER_CONFIG.with_name("late_router.yaml")
+TRAINER_ROUTER_CONFIG = ROUTER_CONFIG.with_name("trainer_router.yaml")
 PROFILE_FOLDER = "profile"
 AGENT_LOOP_MANAGER = "+actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 """verl's code and dataclass have it, and its YAML does not (0.9.1, workers/config/rollout.py:79)."""
@@ -55,6 +56,8 @@ FIXED = {
 def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:
     """Return the values of the launcher's own keys."""
     router = LATE_ROUTER_CONFIG if job.optimizations.late_binding else ROUTER_CONFIG
+    if job.groups:
+        router = TRAINER_ROUTER_CONFIG
     values: dict[str, OverrideValue] = {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": TRAINERS[job.mode],

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rljob_runtime.contract import ROLE_RESOURCES, ExitCode, JobConfig
+from rljob_runtime.contract import ROLE_RESOURCES, ExitCode, JobConfig, Role
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.stacks.gather import Stack, gather
@@ -128,11 +128,18 @@ def _wanted(job: JobConfig) -> list[tuple[int, dict[str, int]]]:
     ]
 
 
-def device_nodes() -> dict[str, str]:
-    """Return the nodes that offer devices: Ray's node id -> address."""
+def device_nodes(resource: str = RESOURCE) -> dict[str, str]:
+    """Return the nodes that offer devices, or another resource: Ray's node id -> address."""
     import ray
 
-    return {str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes() if _has_devices(node, 1)}
+    return {
+        str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes() if _offers(node, {resource: 1})
+    }
+
+
+def sole_nodes(job: JobConfig) -> dict[str, str]:
+    """Return the nodes without which the run cannot continue: all, but for those of a rollout that stands apart."""
+    return device_nodes(ROLE_RESOURCES[Role.TRAINER]) if job.groups else device_nodes()
 
 
 def host_names() -> dict[str, str]:

@@ -20,6 +20,8 @@ QUEUE_PREFIX = f"{PREFIX}/queue/"
 OLDEST_PROMPT = f"{PREFIX}/oldest_prompt_steps"
 PROMPTS_PREFIX = f"{PREFIX}/prompts/"
 DROPPED_PREFIX = f"{PREFIX}/prompts_dropped/"
+REPLICAS_SERVING, REPLICAS_WANTED = f"{PREFIX}/replicas/serving", f"{PREFIX}/replicas/wanted"
+"""Of a rollout that stands apart."""
 STATES = ("pending", "running", "finished", "failure")
 """verl's states of a prompt in the queue (replay_buffer.py, 0.9.1)."""
 

@@ -7,7 +7,8 @@ new weights. A step has several updates, each of a mini batch that is sampled wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +22,40 @@ from verl.trainer.ppo.v1.utils import MetricsAggregator
 
 from rljob_runtime.contract import TrainerMode
 from rljob_runtime.launcher_overrides import TRAINERS
+from rljob_runtime.spool.prompt_metrics import REPLICAS_SERVING, REPLICAS_WANTED
 from rljob_runtime.verl_plugin.platform import role_nodes
+from rljob_runtime.verl_plugin.router.persistent_client import PersistentClient
 from rljob_runtime.verl_plugin.trainer.async_steps import AsyncSteps
 from rljob_runtime.verl_plugin.trainer.kept_policy import PolicyKeeper
+from rljob_runtime.verl_plugin.trainer.replicas import Replicas
 from rljob_runtime.verl_plugin.trainer.trainer import StepAbandonedError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-class ShortenedSteps(PPOTrainerSeparateAsync):  # type: ignore[misc] # verl ships no types
-    """verl's trainer of the mode, whose steps a stop may end after any of their updates."""
+WATCH_SECONDS = 5.0
+"""Between looks at the replicas while responses are awaited."""
+
+
+class RobustSteps(PPOTrainerSeparateAsync):  # type: ignore[misc] # verl ships no types
+    """verl's trainer of the mode, whose steps may end after any of their updates, and whose replicas may be lost."""
+
+    # Attributes of the base class, which has no types.
+    global_steps: int
+    standalone_server_manager: Any
+    standalone_checkpoint_manager: Any
 
     def __init__(self, config: DictConfig) -> None:
         self._updates: list[tuple[KVBatchMeta, dict[str, Any]]] = []
+        self._replicas: Replicas | None = None
+        self._stopping: Callable[[], bool] = lambda: False
+        self._looked = 0.0
         super().__init__(config)
+
+    def get_llm_client(self) -> PersistentClient:
+        """Return the client by which the agent loops generate."""
+        return self.standalone_server_manager.get_client(client_cls=PersistentClient)
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Train one step. One that is abandoned after an update ends early: the weights are those of no other step."""
@@ -64,16 +84,53 @@ class ShortenedSteps(PPOTrainerSeparateAsync):  # type: ignore[misc] # verl ship
         metrics.update(together.get_aggregated_metrics())
         return KVBatchMeta(partition_id=self._updates[0][0].partition_id, keys=keys, tags=tags)
 
+    # Replicas; see replicas.py.
+
+    def follow_replicas(self, note: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+        """Expect from now on that replicas are lost."""
+        self._replicas = Replicas(self.standalone_server_manager, self.standalone_checkpoint_manager, note)
+        self._stopping = stopping
+
+    def watch_replicas(self) -> None:
+        """Look at the replicas while responses are awaited. If all are gone, the first new one gets weights at once."""
+        if (now := time.monotonic()) < self._looked + WATCH_SECONDS or self._replicas is None:
+            return
+        self._looked = now
+        self._replicas.leave()
+        self._replicas.begin()
+        if self._replicas.look_alone() and self._replicas.take_in():
+            # Those of the step before, or of this one's updates so far.
+            self._synced(lambda: self.standalone_checkpoint_manager.update_weights(self.global_steps - 1))
+
+    def on_step_end(self) -> None:
+        """Send the weights to the replicas that are there, and then requests to new ones."""
+        if self._replicas is None or self._replicas.ready(self._stopping):
+            self._synced(super().on_step_end)
+
+    def _synced(self, sync: Callable[[], Any]) -> None:
+        """Run a sync, again where a replica is lost in it."""
+        while True:
+            try:
+                sync()
+            except Exception:
+                # It fails in many ways where a replica is lost. Without one, the error is another.
+                if self._replicas is None or not self._replicas.leave_soon():
+                    raise
+                if not self._replicas.ready(self._stopping):
+                    return
+            else:
+                break
+        if self._replicas is not None:
+            self._replicas.route()
+
 
 @register_trainer(TRAINERS[TrainerMode.SEPARATE_ASYNC])
-class SeparateAsyncTrainer(AsyncSteps, ShortenedSteps):
+class SeparateAsyncTrainer(AsyncSteps, RobustSteps):
     """verl's trainer of the mode with ours before it."""
 
     VERL_MODE = "separate_async"
 
     # Attributes of the base class, which has no types.
-    standalone_server_manager: Any
-    standalone_checkpoint_manager: Any
     resource_pool_manager: Any
     role_worker_mapping: dict[Any, Any]
 
@@ -96,6 +153,24 @@ class SeparateAsyncTrainer(AsyncSteps, ShortenedSteps):
     def _setup(self) -> None:
         with _without_its_notes(), role_nodes.spread_over_trainers(reward_loop):
             super()._setup()
+        self.follow_replicas(self._run.note, lambda: self._run.stop_mode() is not None)
+
+    def _abandon_if_stopped(self, partition_id: str) -> None:
+        super()._abandon_if_stopped(partition_id)
+        self.watch_replicas()
+
+    def _abort_requests(self) -> None:
+        if self._replicas is not None:
+            self._replicas.leave()
+        super()._abort_requests()
+
+    def _figures_of_mode(self, batch: KVBatchMeta) -> dict[str, float]:
+        serving = (
+            {}
+            if self._replicas is None
+            else {REPLICAS_SERVING: self._replicas.serving, REPLICAS_WANTED: self._replicas.wanted}
+        )
+        return super()._figures_of_mode(batch) | serving
 
 
 @contextmanager
