@@ -80,7 +80,7 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
     recompute, recompute_layers = _recompute(keys) if megatron else (Recompute.UNIFORM, 1)
     return Trainer(
         engine=Engine.MEGATRON if megatron else Engine.FSDP2,
-        devices=spec.devices,
+        devices=spec.trainer_group.devices,
         stage_layers=_stages(shape.layers, sizes.pipeline, keys) if megatron else (shape.layers,),
         tokens=tokens,
         micro_batches=micro_batches,
