@@ -126,7 +126,7 @@ SEPARATE_ROWS = (
         free_elsewhere=True,
     ),
     # Without it the number of members may not change, so that no replica could leave or come back
-    # (checkpoint_engine/hccl_checkpoint_engine.py:212-222).
+    # (checkpoint_engine/hccl_checkpoint_engine.py:215-225).
     OverrideRow(
         f"+{WEIGHTS}.engine_kwargs.{HCCL}.rebuild_group",
         "accelerator.class",

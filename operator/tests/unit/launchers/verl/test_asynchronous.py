@@ -153,7 +153,7 @@ def test_the_queue_of_a_large_synchronous_batch_is_enlarged_as_well() -> None:
 def test_auto_is_off_where_a_pause_or_older_weights_forbid_it(mode: str) -> None:
     # Synchronously, both would be on.
     many: Json = {"globalBatchSize": 4096, "samplesPerPrompt": 8}
-    answers = {}
+    answers: dict[str, dict[str, tuple[str, str]]] = {}
     specs = {"ColocateAsync": colocated(trainer=many), "SeparateAsync": separate(trainer=many)}
     for spec in (small_spec({"trainer": many}), specs[mode]):
         parsed = typed(spec)

@@ -21,7 +21,7 @@ from rljob.render.hardware import sized
 
 STORAGE_UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 STANDALONE_CPUS = 2
-"""CPUs that a replica on devices of its own reserves for each (verl/workers/rollout/replica.py:209-213)."""
+"""CPUs that a replica on devices of its own reserves for each (verl/workers/rollout/replica.py:202-208)."""
 SIZES = "spec.rollout.parallelism"
 
 
