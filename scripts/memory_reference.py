@@ -105,6 +105,11 @@ ROWS = (
         "CANN 9.0, environment variables, HCCL_BUFFSIZE",
     ),
     ("bucket, largest tensor", "2048 MiB; V·h or an expert's matrix, gathered", "verl 0.9.1, rollout.yaml"),
+    (
+        "buckets between dies",
+        "2 on each die of both roles, and one in which the receiver passes weights on to vLLM",
+        "verl 0.9.1, hccl_checkpoint_engine.py, bucketed_weight_transfer.py",
+    ),
     ("driver and firmware", "64 GiB minus what torch_npu sees: 61.27 GiB on A3, 60.97 on A2", "rljob.render.hbm"),
 )
 PHASES = """\
@@ -114,6 +119,15 @@ PHASES = """\
 | log probabilities | weights of actor and reference (in turn if both are offloaded), a layer's activations, logits |
 | update | weights, gradients, optimizer state, activations, logits; vLLM sleeps |
 | weight transfer | weights of trainer and rollout at the same time, the bucket, the largest tensor |
+
+With `trainer.mode: SeparateAsync` each phase has dies of one role:
+
+| phase | on the die |
+|---|---|
+| generate | of the rollout: vLLM's share only |
+| log probabilities, update | of the trainer: as above |
+| weight transfer | of the trainer: what it keeps, two buckets, the largest tensor, a communicator |
+| weight reception | of the rollout: vLLM's weights, three buckets, a communicator; the cache if vLLM may not sleep |
 
 The fullest die decides: the first pipeline stage holds most micro batches, the last one has the logits. Experts are
 assumed to be equally loaded. Fragmentation, captured graphs, LoRA, vision towers and MTP layers are not counted.

@@ -11,7 +11,18 @@ from dataclasses import replace
 import pytest
 
 from rljob_runtime.planning.architectures import BUILT_IN
-from rljob_runtime.planning.memory import Die, Engine, MemoryPlan, Phase, PhaseName, Recompute, Rollout, Trainer, plan
+from rljob_runtime.planning.memory import (
+    OF_THE_ROLLOUT,
+    Die,
+    Engine,
+    MemoryPlan,
+    Phase,
+    PhaseName,
+    Recompute,
+    Rollout,
+    Trainer,
+    plan,
+)
 from rljob_runtime.planning.memory import stage_elements as elements_of_stage
 from rljob_runtime.planning.shapes import Shape, ShapeError, shape_from_config
 from rljob_runtime.planning.weights import Cut, absorbed_elements, kv_bytes_per_token, layer_elements, model_elements
@@ -200,6 +211,29 @@ def test_a_replica_without_spread_experts_cuts_each() -> None:
     cut = replace(GRPO_32K, data=1, expert=1)
     weights = part(plan(QWEN, A3, MINDSPEED, cut), PhaseName.TRANSFER, "rollout weights")
     assert weights == pytest.approx(235.09e9 * 2 / 4, rel=0.01)
+
+
+def test_apart_each_phase_is_one_of_the_dies_of_a_role() -> None:
+    shared, apart = (plan(QWEN, A3, MINDSPEED, replace(GRPO_32K, apart=apart)) for apart in (False, True))
+    assert (shared.apart, apart.apart) == (False, True)
+    names = {phase.name: {part.name for part in phase.parts} for phase in apart.phases}
+    of_trainer = {"trainer weights", "communicators of the trainer"}
+    for name, parts in names.items():
+        assert bool(of_trainer & parts) == (name not in OF_THE_ROLLOUT)
+        assert ("rollout weights" in parts) == (name in OF_THE_ROLLOUT)
+    assert part(apart, PhaseName.TRANSFER, "buckets of the transfer") == 2 * GRPO_32K.bucket_bytes
+    assert part(apart, PhaseName.RECEIVE, "buckets of the transfer") == 3 * GRPO_32K.bucket_bytes
+    for name in (PhaseName.LOG_PROBABILITIES, PhaseName.UPDATE):
+        assert phase(apart, name) == phase(shared, name)
+    assert apart.kv_bytes == shared.kv_bytes
+
+
+def test_a_cache_that_stays_takes_room_from_the_weights_that_arrive() -> None:
+    without, kept = (
+        phase(plan(QWEN, A3, MINDSPEED, replace(GRPO_32K, apart=True, keeps_cache=keeps)), PhaseName.RECEIVE)
+        for keeps in (False, True)
+    )
+    assert kept.bytes - without.bytes == plan(QWEN, A3, MINDSPEED, GRPO_32K).kv_bytes
 
 
 def test_a_cache_without_room_shows_what_it_needs() -> None:

@@ -22,10 +22,10 @@ def item_choices(name: str) -> list[object]:
 
 
 def put(spec: Json, name: str, value: object) -> None:
-    """Set a field, such as trainer.offload.parameters or workerGroups[0].nodes."""
+    """Set a field, such as trainer.offload.parameters or workerGroups[].nodes, which is that of the first group."""
     *parents, last = name.split(".")
     for part in parents:
-        spec = spec[part.removesuffix("[0]")][0] if part.endswith("[0]") else spec.setdefault(part, {})
+        spec = spec[part.removesuffix("[]")][0] if part.endswith("[]") else spec.setdefault(part, {})
     spec[last] = value
 
 
@@ -33,8 +33,8 @@ def _schema(name: str) -> Json:
     """Return the JSON schema of a field, references resolved."""
     node = _SCHEMA
     for part in name.split("."):
-        node = _resolved(node).get("properties", {}).get(part.removesuffix("[0]"), {})
-        if part.endswith("[0]"):
+        node = _resolved(node).get("properties", {}).get(part.removesuffix("[]"), {})
+        if part.endswith("[]"):
             node = _resolved(node).get("items", {})
     return _resolved(node)
 

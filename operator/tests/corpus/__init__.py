@@ -19,6 +19,7 @@ from corpus import (
     overrides,
     pods,
     rollout,
+    separate,
     shape,
     upstream,
 )
@@ -32,6 +33,7 @@ BAD: dict[str, Bad] = {
         hardware,
         batches,
         asynchronous,
+        separate,
         command,
         data,
         rollout,

@@ -27,10 +27,12 @@ BAD = {
     "settings without the mode": Bad(
         trainer(**{"async": {"maxStaleness": 3}}),
         SETTINGS,
-        "requires trainer.mode ColocateAsync, but it is Sync; set the mode, or remove async",
+        "requires trainer.mode ColocateAsync or SeparateAsync, but it is Sync; set the mode, or remove async",
     ),
     "settings of an evaluation": Bad(
-        trainer(mode="Evaluate", **{"async": {}}), SETTINGS, "requires trainer.mode ColocateAsync, but it is Evaluate"
+        trainer(mode="Evaluate", **{"async": {}}),
+        SETTINGS,
+        "requires trainer.mode ColocateAsync or SeparateAsync, but it is Evaluate",
     ),
     "a bound below the window": Bad(
         ahead(prefetchBatches="3", maxStaleness=1),

@@ -1,6 +1,6 @@
 """Valid manifests, each with something that a check inspects."""
 
-from corpus import command
+from corpus import command, separate
 from corpus.bad import group, key, megatron, merged, override, saved, template, trainer, volume
 
 VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm"
@@ -12,6 +12,32 @@ PATTERNS = [r"HCCL\w+ failed", r"(?i)[a)(?=]+\\", "(ab?c)+", "[]a]{2,5}x{3}(y*)?
 
 GOOD = {
     "the least": {},
+    "trainer and rollout apart": separate.separate(trainer(miniBatchSize=8), rollout={"nodes": 3}),
+    "sizes of each group": separate.wide(
+        3,
+        2,
+        {
+            "trainer": {"backend": "Megatron", "parallelism": {"tensor": 4, "pipeline": 3}, "globalBatchSize": 32},
+            "rollout": {"parallelism": {"tensor": 8, "data": 4}},
+            "scheduling": {"topology": {"nodesPerSuperPodBlock": 1}, "gang": "Volcano"},
+        },
+    ),
+    "updates of weights on the host in bypass mode": separate.separate(
+        trainer(miniBatchSize=8, offload={"parameters": True}, **{"async": {"correction": "None"}}),
+        key(f"{CORRECTION}.bypass_mode", True),
+    ),
+    "one update of weights on the host": separate.separate(trainer(offload={"parameters": True})),
+    "updates of Megatron's weights on the host": separate.wide(
+        1, 1, trainer(backend="Megatron", miniBatchSize=8, offload={"parameters": True})
+    ),
+    "volumes of the same name": separate.separate(
+        {"checkpoint": {"path": "/data/checkpoints", "everySteps": 5}},
+        trainer={"template": volume()},
+        rollout={"template": volume("/data", hostPath={"path": "/cache"})},
+    ),
+    "an engine of one's own where no weights are sent by it": key(
+        "actor_rollout_ref.rollout.checkpoint_engine", {"backend": "nixl", "update_weights_bucket_megabytes": 512}
+    ),
     "batches": trainer(miniBatchSize=16, microBatchSizePerDevice=4),
     "a batch that its mini batch does not divide": trainer(miniBatchSize=12),
     "a mini batch of more than the batch, by tokens": trainer(miniBatchSize=64, maxTokensPerDevice=2048),

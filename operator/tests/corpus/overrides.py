@@ -32,10 +32,10 @@ KEYS = {
     "override of a typed field": Bad(
         key("trainer.nnodes", 4),
         "spec.verl.overrides[trainer.nnodes]",
-        "is set by spec.workerGroups[0].nodes; set it there",
+        "is set by spec.workerGroups[].nodes; set it there",
     ),
     "override by force": Bad(
-        key("++trainer.nnodes", 4), "spec.verl.overrides[++trainer.nnodes]", "is set by spec.workerGroups[0].nodes"
+        key("++trainer.nnodes", 4), "spec.verl.overrides[++trainer.nnodes]", "is set by spec.workerGroups[].nodes"
     ),
     "override of a typed field by the engine's key": Bad(
         key("actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 4),
@@ -43,7 +43,7 @@ KEYS = {
         "is set by spec.trainer.parallelism.sequence; set it there",
     ),
     "override through a map": Bad(
-        override(trainer={"nnodes": 4}), "spec.verl.overrides[trainer]", "is set by spec.workerGroups[0].nodes"
+        override(trainer={"nnodes": 4}), "spec.verl.overrides[trainer]", "is set by spec.workerGroups[].nodes"
     ),
     "override of a section": Bad(
         key("actor_rollout_ref.actor", None),

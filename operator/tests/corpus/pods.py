@@ -174,12 +174,12 @@ PODS = {
     "NPUs in a sidecar": Bad(
         template({"sidecars": [SIDECAR | {"resources": {"limits": {"huawei.com/Ascend910": "1"}}}]}),
         f"{WORKERS}.sidecars[0].resources.limits[huawei.com/Ascend910]",
-        "devices are set by workerGroups[0].devicesPerNode only",
+        "devices are set by workerGroups[].devicesPerNode only",
     ),
     "devices in an init container of the head": Bad(
         head({"initContainers": [SIDECAR | {"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}),
         "spec.head.template.initContainers[0].resources.requests[nvidia.com/gpu]",
-        "devices are set by workerGroups[0].devicesPerNode only",
+        "devices are set by workerGroups[].devicesPerNode only",
     ),
     "a device by a claim in a sidecar": Bad(
         template({"sidecars": [SIDECAR | {"resources": {"claims": [{"name": "npu"}]}}]}),
@@ -285,7 +285,7 @@ PATCHES = {
     "a patch of the devices": Bad(
         container(resources={"limits": {"huawei.com/Ascend910": "4"}}),
         "spec.podSpecPatch.workers.containers[0].resources.limits[huawei.com/Ascend910]",
-        "devices are set by workerGroups[0].devicesPerNode only",
+        "devices are set by workerGroups[].devicesPerNode only",
     ),
     "a patch of the contract": Bad(
         container(env=[{"name": "RLJOB_SPOOL", "value": "/x"}]),
@@ -345,12 +345,12 @@ PATCHES = {
     "a patch of devices in the head": Bad(
         patch("head", containers=[{"name": "ray-head", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]),
         "spec.podSpecPatch.head.containers[0].resources.limits[nvidia.com/gpu]",
-        "devices are set by workerGroups[0].devicesPerNode only",
+        "devices are set by workerGroups[].devicesPerNode only",
     ),
     "a patch of a claim": Bad(
         container(resources={"claims": [{"name": "npu"}]}),
         "spec.podSpecPatch.workers.containers[0].resources.claims",
-        "devices are set by workerGroups[0].devicesPerNode only",
+        "devices are set by workerGroups[].devicesPerNode only",
     ),
     "a patch with a Secret": Bad(
         container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),

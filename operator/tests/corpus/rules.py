@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from builders import Json, group, merged
+from builders import Json, apart, group, merged
 
 from corpus.bad import key, megatron, trainer
 
@@ -100,6 +100,13 @@ BATCHES = {
         trainer(globalBatchSize=4, samplesPerPrompt=1, maxTokensPerDevice=2048),
         trainer(globalBatchSize=3, samplesPerPrompt=1, maxTokensPerDevice=2048),
         f"{FIELD}.globalBatchSize",
+    ),
+    "a step of a trainer apart has whole mini batches": Rule(
+        "trainer_apart",
+        "verl/trainer/ppo/v1/trainer_separate_async.py:59-63",
+        merged(apart(), trainer(miniBatchSize=16)),
+        merged(apart(), trainer(miniBatchSize=12)),
+        f"{FIELD}.miniBatchSize",
     ),
     "an update of the critic divides over the ranks": Rule(
         "critic_update",

@@ -132,6 +132,18 @@ def _train(side: Side, prompts: int) -> None:
     inspect.unwrap(TrainingWorker.train_mini_batch)(types.SimpleNamespace(engine=engine), data)
 
 
+def trainer_apart(side: Side) -> None:
+    """Begin the trainer whose rollout has devices of its own, up to what it shares with the others."""
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+    from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
+
+    def reached(*_: object) -> None:
+        raise ReachedError
+
+    side.patch.setattr(PPOTrainer, "__init__", reached)
+    PPOTrainerSeparateAsync(side.config)
+
+
 def passes(side: Side) -> None:
     _split(side.share, side.actor.ppo_micro_batch_size_per_gpu)
 
@@ -371,6 +383,7 @@ RAISING: dict[str, Callable[[Side], None]] = {
         configuration,
         update,
         critic_update,
+        trainer_apart,
         passes,
         critic_passes,
         rollout_passes,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rljob.api.base import Switch
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
@@ -22,17 +24,26 @@ def binds_cores(spec: RLJobSpec) -> bool:
 
 
 def node_needs(spec: RLJobSpec) -> NodeNeeds:
-    """Return what each worker node must offer; what neither the manifest nor the class states is not checked."""
-    facts, group = facts_of(spec), spec.trainer_group
-    template = sized(spec, group.template)
+    """Return what each worker node must offer; what neither the manifest nor the class states is not checked.
+
+    All nodes are checked alike, so that of groups with different sizes the smaller one counts.
+    """
+    facts, groups = facts_of(spec), spec.worker_groups
+    templates = [sized(spec, group.template) for group in groups]
     return NodeNeeds(
         # Millicores are a share of CPU time; there is no number of cores to check.
-        cpus=None if (template.cpu or "m").endswith("m") else _whole(template.cpu) or None,
-        whole_node=facts.is_npu and group.devices_per_node == facts.devices_per_node,
-        shared_memory_bytes=_whole(template.shared_memory),
+        cpus=_least(None if (each.cpu or "m").endswith("m") else _whole(each.cpu) or None for each in templates),
+        whole_node=facts.is_npu and all(group.devices_per_node == facts.devices_per_node for group in groups),
+        shared_memory_bytes=_least(_whole(each.shared_memory) for each in templates),
         chips=CHIPS.get(facts.image_suffix or "", ()),
         versions=tuple(MinimumVersion(part, text) for part, text in facts.minimum if text is not None),
     )
+
+
+def _least(numbers: Iterable[int | None]) -> int | None:
+    """Return the smallest number; None if one is not stated."""
+    listed = list(numbers)
+    return None if None in listed else min(number for number in listed if number is not None)
 
 
 def _whole(text: str | None) -> int | None:

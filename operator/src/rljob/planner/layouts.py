@@ -186,7 +186,7 @@ def candidates(job: Job, trace: Trace) -> tuple[Candidate, ...]:
 def _stated(job: Job) -> list[TrainerSize]:
     """Return the job's own sizes of the trainer, if they divide its devices."""
     own = job.layout.trainer
-    return [own] if job.setup.devices % own.model == 0 else []
+    return [own] if job.trainer.devices % own.model == 0 else []
 
 
 def _trains(job: Job, size: TrainerSize) -> bool:
@@ -226,7 +226,7 @@ def rollout_sizes(job: Job) -> Iterator[ReplicaSize]:
 
 def trainer_sizes(job: Job) -> Iterator[TrainerSize]:
     """Yield the sizes of Megatron's trainer that divide devices, model and batch; FSDP2 has no such choice."""
-    shape, devices, trainer = job.shape, job.setup.devices, job.trainer
+    shape, devices, trainer = job.shape, job.trainer.devices, job.trainer
     if trainer.engine is memory.Engine.FSDP2:
         return
     experts = shape.experts.count if shape.experts else 1
@@ -306,7 +306,7 @@ class _Trained:
 
 def _trained(job: Job, done: Work, size: TrainerSize) -> _Trained:
     """Return the seconds of passes and update; the published rates include the collectives of the job's own layout."""
-    devices, tokens = job.setup.devices, job.trainer.tokens * job.trainer.context
+    devices, tokens = job.trainer.devices, job.trainer.tokens * job.trainer.context
     slower = slowdown(done, devices, size, trainer_memory(job, size).stage_layers, tokens)
     more = communication_seconds(job.shape, done, devices, size) - communication_seconds(
         job.shape, done, devices, job.layout.trainer

@@ -2,9 +2,9 @@
 
 `rljob plan memory` prints it and validation rejects a job that cannot fit. verl's colocated trainer uses the same dies
 in turn for generation, log-probabilities, update and weight transfer, so each phase is summed separately and the
-largest one decides. Weights, gradients, optimizer state and cache follow exactly from the sizes. Activations,
-communicators and the engine's working memory are estimates and marked as such. docs/reference/memory.md contains every
-formula with its source.
+largest one decides. Where trainer and rollout have dies of their own, each phase is one of either. Weights, gradients,
+optimizer state and cache follow exactly from the sizes. Activations, communicators and the engine's working memory are
+estimates and marked as such. docs/reference/memory.md contains every formula with its source.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ LOGIT_FORWARD = BF16 + FP32
 """Bytes per logit: as computed, and as needed for log-probabilities (verl 0.9.1, utils/torch_functional.py)."""
 LOGIT_BACKWARD = LOGIT_FORWARD + BF16
 """Bytes per logit in the update, with its gradient."""
+SENT_BUCKETS = 2
+"""Buckets of each member of a weight transfer between dies, one on its way while the other one is filled (verl 0.9.1,
+checkpoint_engine/hccl_checkpoint_engine.py:139-140)."""
+PASSED_BUCKETS = 1
+"""Buckets in which the receiver passes weights on to the engine's process (verl 0.9.1,
+workers/rollout/vllm_rollout/bucketed_weight_transfer.py:183)."""
 PREFETCHED_LAYERS = 2
 """FSDP2 holds the current layer and the next one unsharded (torch.distributed.fsdp.fully_shard)."""
 
@@ -58,12 +64,18 @@ class Recompute(enum.Enum):
 
 
 class PhaseName(enum.Enum):
-    """Phases of a step that use the dies one after another."""
+    """Phases of a step, which use the dies one after another."""
 
     GENERATE = "generate"
     LOG_PROBABILITIES = "log probabilities"
     UPDATE = "update"
     TRANSFER = "weight transfer"
+    RECEIVE = "weight reception"
+    """The other end of the transfer, where trainer and rollout stand apart."""
+
+
+OF_THE_ROLLOUT = frozenset({PhaseName.GENERATE, PhaseName.RECEIVE})
+"""Phases on dies of the rollout, where trainer and rollout stand apart."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +138,10 @@ class Rollout:
     """Longest prompt plus longest response."""
     bucket_bytes: int
     """Bucket of the weight transfer."""
+    apart: bool = False
+    """Whether it has dies of its own."""
+    keeps_cache: bool = False
+    """Whether the cache stays on such a die while weights arrive."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +184,11 @@ class MemoryPlan:
     trainer: Trainer
 
     @property
+    def apart(self) -> bool:
+        """Whether trainer and rollout have dies of their own."""
+        return any(phase.name is PhaseName.RECEIVE for phase in self.phases)
+
+    @property
     def peak(self) -> Phase:
         """The phase that uses most memory."""
         return max(self.phases, key=lambda phase: phase.bytes)
@@ -186,34 +207,50 @@ class MemoryPlan:
 @functools.lru_cache(maxsize=256)
 def plan(shape: Shape, die: Die, trainer: Trainer, rollout: Rollout) -> MemoryPlan:
     """Estimate every phase on the fullest die. Cached, because a job is validated more than once."""
-    at_rest = {stage: _states(shape, trainer, stage) for stage in range(trainer.pipeline)}
     engine = _engine(shape, die, rollout)
     budget = int(rollout.memory_fraction * die.visible_bytes)
     cache = budget - sum(part.bytes for part in engine)
-    needed = kv_bytes_per_token(shape, rollout.tensor) * rollout.sequence_tokens
-    shared = (
-        Part("driver and firmware", die.memory_bytes - die.visible_bytes),
-        Part("communicators of the trainer", _trainer_groups(trainer) * die.communicator_bytes, estimated=True),
-    )
-    stages = range(trainer.pipeline)
-    generate = [*shared, *engine, Part("KV cache", max(cache, needed))]
-    phases = (
-        _fullest(PhaseName.GENERATE, [[*generate, *at_rest[stage].resting()] for stage in stages]),
-        _fullest(
-            PhaseName.LOG_PROBABILITIES,
-            [[*shared, *at_rest[stage].reading(), *_forward(shape, trainer, stage)] for stage in stages],
-        ),
-        _fullest(
-            PhaseName.UPDATE,
-            [[*shared, *at_rest[stage].updating(), *_backward(shape, trainer, stage)] for stage in stages],
-        ),
-        _fullest(
-            PhaseName.TRANSFER,
-            [[*shared, *at_rest[stage].sending(), *_transfer(shape, rollout), *engine[:1]] for stage in stages],
-        ),
-    )
     per_token = kv_bytes_per_token(shape, rollout.tensor)
+    needed = per_token * rollout.sequence_tokens
+    kept = Part("KV cache", max(cache, needed))
+    phases = tuple(_phases(shape, die, trainer, rollout, (*engine, kept)))
     return MemoryPlan(shape, die, phases, per_token, needed, cache, rollout.sequence_tokens, trainer)
+
+
+def _phases(
+    shape: Shape, die: Die, trainer: Trainer, rollout: Rollout, engine: tuple[Part, Part, Part, Part]
+) -> Iterator[Phase]:
+    """Yield the phases of a step. The parts of the engine are weights, working memory, communicators and cache."""
+    stages = range(trainer.pipeline)
+    at_rest = {stage: _states(shape, trainer, stage) for stage in stages}
+    driver = Part("driver and firmware", die.memory_bytes - die.visible_bytes)
+    groups = Part("communicators of the trainer", _trainer_groups(trainer) * die.communicator_bytes, estimated=True)
+    shared = (driver, groups)
+    if rollout.apart:
+        yield _fullest(PhaseName.GENERATE, [[driver, *engine]])
+    else:
+        yield _fullest(PhaseName.GENERATE, [[*shared, *engine, *at_rest[stage].resting()] for stage in stages])
+    yield _fullest(
+        PhaseName.LOG_PROBABILITIES,
+        [[*shared, *at_rest[stage].reading(), *_forward(shape, trainer, stage)] for stage in stages],
+    )
+    yield _fullest(
+        PhaseName.UPDATE,
+        [[*shared, *at_rest[stage].updating(), *_backward(shape, trainer, stage)] for stage in stages],
+    )
+    weights, _, communicators, cache = engine
+    gathered = _largest_tensor(shape)
+    if not rollout.apart:
+        there = [Part("bucket of the transfer", rollout.bucket_bytes), gathered, weights]
+        yield _fullest(PhaseName.TRANSFER, [[*shared, *at_rest[stage].sending(), *there] for stage in stages])
+        return
+    # The group of a transfer has one rank of the trainer and all of the rollout (hccl_checkpoint_engine.py:162-174).
+    group = Part("communicator of the transfer", die.communicator_bytes, estimated=True)
+    sent = [Part("buckets of the transfer", SENT_BUCKETS * rollout.bucket_bytes), gathered, group]
+    yield _fullest(PhaseName.TRANSFER, [[*shared, *at_rest[stage].sending(), *sent] for stage in stages])
+    buckets = Part("buckets of the transfer", (SENT_BUCKETS + PASSED_BUCKETS) * rollout.bucket_bytes)
+    received = [driver, weights, communicators, buckets, group]
+    yield _fullest(PhaseName.RECEIVE, [received + ([cache] if rollout.keeps_cache else [])])
 
 
 def _fullest(name: PhaseName, stages: list[list[Part]]) -> Phase:
@@ -377,14 +414,13 @@ def _logits(shape: Shape, trainer: Trainer, size: int) -> int:
     return trainer.tokens * shape.vocabulary // trainer.cut.tensor * size
 
 
-def _transfer(shape: Shape, rollout: Rollout) -> Iterator[Part]:
+def _largest_tensor(shape: Shape) -> Part:
     moe = shape.experts
     largest = max(shape.vocabulary, moe.width if moe else shape.width) * shape.hidden
-    yield Part("bucket of the transfer", rollout.bucket_bytes)
-    yield Part("largest tensor, gathered", largest * BF16)
+    return Part("largest tensor, gathered", largest * BF16)
 
 
-def _engine(shape: Shape, die: Die, rollout: Rollout) -> tuple[Part, ...]:
+def _engine(shape: Shape, die: Die, rollout: Rollout) -> tuple[Part, Part, Part]:
     """Return vLLM's memory without its cache, weights first."""
     spread = rollout.expert > 1
     cut = Cut(rollout.tensor, rollout.expert, 1 if spread else rollout.tensor)

@@ -6,15 +6,16 @@ The arithmetic is in `rljob_runtime.planning.memory`, which validation uses too;
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec, Role
 from rljob.cli.errors import UsageError
 from rljob.core.launcher import LauncherOf, Plans
 from rljob.core.spec.model_shape import known_shape
 from rljob_runtime.planning.architectures import BUILT_IN
-from rljob_runtime.planning.memory import MemoryPlan, Phase
+from rljob_runtime.planning.memory import OF_THE_ROLLOUT, MemoryPlan, Phase
 from rljob_runtime.planning.shapes import Shape, ShapeError, shape_from_config
 from rljob_runtime.planning.weights import Cut, model_elements
 
@@ -80,22 +81,31 @@ def plan_table(name: str, spec: RLJobSpec, plan: MemoryPlan) -> str:
     tokens = f"{plan.full_sequences:.1f} sequences of {plan.sequence_tokens:,} tokens at the same time"
     lines = [
         f"{name}: {plan.shape.name} ({billions:.2f} billion parameters) on {spec.accelerator.class_}, {size}",
-        "",
-        f"{'on the fullest die':<{NAME_WIDTH}}{'GiB':>9}  share",
     ]
-    for phase in plan.phases:
-        lines.append(f"{phase.name.value:<{NAME_WIDTH}}{phase.bytes / GIB:>9.2f}  {_share(phase, plan)}")
+    for role in Role if plan.apart else (None,):
         lines += [
-            f"  {'~ ' if part.estimated else ''}{part.name:<{NAME_WIDTH - (4 if part.estimated else 2)}}"
-            f"{part.bytes / GIB:>9.2f}"
-            for part in phase.parts
+            "",
+            f"{'on the fullest die' + (f' of the {role.lower()}' if role else ''):<{NAME_WIDTH}}{'GiB':>9}  share",
         ]
+        lines += [line for phase in plan.phases if role in (None, _role(phase)) for line in _phase_lines(phase, plan)]
     lines += [
         "",
         f"KV cache: {plan.kv_bytes_per_token / 1024:.1f} KiB per token and die, {plan.kv_tokens:,} tokens; {tokens}",
         "~ marks an estimate; the other values follow from the model's sizes",
     ]
     return "\n".join(lines)
+
+
+def _phase_lines(phase: Phase, plan: MemoryPlan) -> Iterator[str]:
+    yield f"{phase.name.value:<{NAME_WIDTH}}{phase.bytes / GIB:>9.2f}  {_share(phase, plan)}"
+    for part in phase.parts:
+        mark = "~ " if part.estimated else ""
+        yield f"  {mark}{part.name:<{NAME_WIDTH - 2 - len(mark)}}{part.bytes / GIB:>9.2f}"
+
+
+def _role(phase: Phase) -> Role:
+    """Return whose die a phase takes, where trainer and rollout stand apart."""
+    return Role.ROLLOUT if phase.name in OF_THE_ROLLOUT else Role.TRAINER
 
 
 def _share(phase: Phase, plan: MemoryPlan) -> str:
@@ -120,6 +130,7 @@ def plan_document(namespace: str, name: str, plan: MemoryPlan) -> dict[str, Any]
         "phases": [
             {
                 "name": phase.name.value,
+                **({"role": _role(phase).value} if plan.apart else {}),
                 "bytes": phase.bytes,
                 "parts": [{"name": p.name, "bytes": p.bytes, "estimated": p.estimated} for p in phase.parts],
             }

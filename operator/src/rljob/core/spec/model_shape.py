@@ -35,7 +35,7 @@ def conversion_memory(spec: RLJobSpec, checkpoint_bytes: int | None) -> int | No
     """Return what the conversion of a checkpoint needs, by the model's shape or else by the size of the checkpoint."""
     shape = known_shape(spec)
     if shape is not None:
-        return conversion_bytes(shape, spec.devices)
+        return conversion_bytes(shape, spec.trainer_group.devices)
     return min(conversion_bytes_of_checkpoint(checkpoint_bytes), MEMORY_MAX) if checkpoint_bytes else None
 
 

@@ -37,12 +37,13 @@ def class_violations(spec: RLJobSpec) -> Iterator[Violation]:
 def _several_nodes_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """Two pods of one job on a node would share its cores, ports and failures."""
     facts = facts_of(spec)
+    alone = ", or set nodes to 1" if len(spec.worker_groups) == 1 else ""
     for path, group in fields.groups(spec):
-        if facts.is_npu and group.nodes > 1 and group.devices_per_node < facts.devices_per_node:
+        if facts.is_npu and spec.nodes > 1 and group.devices_per_node < facts.devices_per_node:
             yield Violation(
                 f"{path}.devicesPerNode",
-                f"{group.devices_per_node} on {group.nodes} nodes, but a pod must take a whole node: class "
-                f"{spec.accelerator.class_} has {facts.devices_per_node} devices per node; use that, or set nodes to 1",
+                f"{group.devices_per_node} on {spec.nodes} nodes, but a pod must take a whole node: class "
+                f"{spec.accelerator.class_} has {facts.devices_per_node} devices per node; use that{alone}",
             )
 
 
@@ -112,7 +113,7 @@ def _part_of_a_node_is_reported(spec: RLJobSpec) -> Iterator[Violation]:
     """Other pods may run on the other devices and cores of the node."""
     facts = facts_of(spec)
     for path, group in fields.groups(spec):
-        if facts.is_npu and group.nodes == 1 and group.devices_per_node < facts.devices_per_node:
+        if facts.is_npu and spec.nodes == 1 and group.devices_per_node < facts.devices_per_node:
             yield Violation(
                 f"{path}.devicesPerNode",
                 f"{group.devices_per_node} of {facts.devices_per_node} devices of a node: the node may be shared, so "
@@ -139,7 +140,7 @@ def _pods_stay_guaranteed(spec: RLJobSpec) -> Iterator[Violation]:
     if not facts_of(spec).is_npu:
         return
     for path, container in fields.containers(spec):
-        if path.startswith(fields.WORKERS) and not _is_guaranteed(container.resources):
+        if not path.startswith(fields.HEAD) and not _is_guaranteed(container.resources):
             yield Violation(
                 f"{path}.resources",
                 "without equal requests and limits of cpu and memory the worker pods are not Guaranteed and get no "

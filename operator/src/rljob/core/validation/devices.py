@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 from rljob.core.validation import fields
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerators import facts_of
@@ -13,10 +13,10 @@ NODES_MAX = 5000
 """https://kubernetes.io/docs/setup/best-practices/cluster-large/"""
 
 
-def devices_text(spec: RLJobSpec) -> str:
-    """Return the number of devices and the fields that determine it, for messages."""
-    group = spec.trainer_group
-    return f"{spec.devices} devices (workerGroups[0].nodes {group.nodes} × devicesPerNode {group.devices_per_node})"
+def devices_text(spec: RLJobSpec, group: WorkerGroup) -> str:
+    """Return the number of devices of a group and the fields that determine it, for messages."""
+    place = fields.place_of(spec, group)
+    return f"{group.devices} devices ({place}.nodes {group.nodes} × devicesPerNode {group.devices_per_node})"
 
 
 def _nodes_are_possible(spec: RLJobSpec) -> Iterator[Violation]:

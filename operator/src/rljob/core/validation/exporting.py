@@ -28,7 +28,7 @@ def export_violations(spec: RLJobSpec) -> Iterator[Violation]:
         )
     if export.to.path is None:
         return
-    yield from persistence_violations(spec, f"{EXPORT}.to.path", export.to.path, fields.WORKERS)
+    yield from persistence_violations(spec, f"{EXPORT}.to.path", export.to.path, fields.trainer_template(spec))
     if checkpoint is not None and normal(export.to.path) == normal(checkpoint.path):
         yield Violation(
             f"{EXPORT}.to.path",

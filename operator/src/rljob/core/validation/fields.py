@@ -9,6 +9,7 @@ from rljob.api.pods import Container, EnvVar, PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 
 WORKERS = "spec.workerGroups[0].template"
+"""Of the workers of a job with one group."""
 HEAD = "spec.head.template"
 
 
@@ -16,6 +17,16 @@ def groups(spec: RLJobSpec) -> Iterator[tuple[str, WorkerGroup]]:
     """Yield every worker group with its path."""
     for index, group in enumerate(spec.worker_groups):
         yield f"spec.workerGroups[{index}]", group
+
+
+def place_of(spec: RLJobSpec, group: WorkerGroup) -> str:
+    """Return the path of a group of the spec, without `spec.`."""
+    return next(f"workerGroups[{index}]" for index, each in enumerate(spec.worker_groups) if each is group)
+
+
+def trainer_template(spec: RLJobSpec) -> str:
+    """Return the path of the template with which checkpoints are written and initializers run."""
+    return f"spec.{place_of(spec, spec.trainer_group)}.template"
 
 
 def templates(spec: RLJobSpec) -> tuple[tuple[str, PodTemplate], ...]:

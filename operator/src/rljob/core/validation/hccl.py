@@ -77,9 +77,10 @@ def _on_npu(rules: tuple[Rule, ...]) -> Check:
 
 def _devices_are_given(spec: RLJobSpec, pods: Pods) -> Iterator[Violation]:
     """Ray decides which of the pod's devices a process sees."""
-    if pods.path != fields.WORKERS or "ASCEND_RT_VISIBLE_DEVICES" not in pods.own:
+    group = next((group for path, group in fields.groups(spec) if pods.path == f"{path}.template"), None)
+    if group is None or "ASCEND_RT_VISIBLE_DEVICES" not in pods.own:
         return
-    wanted, value = spec.trainer_group.devices_per_node, pods.seen["ASCEND_RT_VISIBLE_DEVICES"]
+    wanted, value = group.devices_per_node, pods.seen["ASCEND_RT_VISIBLE_DEVICES"]
     if value.replace(" ", "").split(",") != [str(number) for number in range(wanted)]:
         yield Violation(
             pods.field("ASCEND_RT_VISIBLE_DEVICES"),
@@ -198,17 +199,26 @@ def _host_network_names_its_interface(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _both_kinds_of_pods_agree(spec: RLJobSpec) -> Iterator[Violation]:
-    """Actors inherit the variables of their node's raylet, and the driver runs in the head."""
+def _all_kinds_of_pods_agree(spec: RLJobSpec) -> Iterator[Violation]:
+    """Actors inherit the variables of their node's raylet, and the driver runs in the head.
+
+    Trainer and rollout of different groups are members of one communicator, through which the weights are sent.
+    """
     if not facts_of(spec).is_npu:
         return
-    workers, head = _pods(spec)
-    for name, (_, value) in workers.own.items():
-        other = head.own.get(name, (0, operator_value(spec, name)))[1]
-        if name.startswith("HCCL_") and value is not None and isinstance(other, str) and other != value:
-            yield Violation(
-                workers.field(name), f"{name} is {value} on the workers and {other} on the head; set it on both"
-            )
+    *workers, head = _pods(spec)
+    for index, pods in enumerate(workers):
+        here = "the workers" if len(workers) == 1 else f"the workers of workerGroups[{index}]"
+        others = [("the head", head)]
+        others += [(f"those of workerGroups[{other}]", workers[other]) for other in range(index)]
+        for name, (_, value) in pods.own.items():
+            for there, compared in others:
+                other = compared.own.get(name, (0, operator_value(spec, name)))[1]
+                if name.startswith("HCCL_") and value is not None and isinstance(other, str) and other != value:
+                    yield Violation(
+                        pods.field(name), f"{name} is {value} on {here} and {other} on {there}; set it on both"
+                    )
+                    break
 
 
 CHECKS: tuple[Check, ...] = (
@@ -232,7 +242,7 @@ WARNINGS: tuple[Check, ...] = (
             _rank_tables_are_guesses,
         )
     ),
-    _both_kinds_of_pods_agree,
+    _all_kinds_of_pods_agree,
     _host_network_names_its_interface,
 )
 """Findings that are reported and do not refuse the job."""

@@ -91,7 +91,7 @@ def _results_outlive_the_initializer(spec: RLJobSpec) -> Iterator[Violation]:
         written = getattr(initializer, section)
         if isinstance(written, Download | Conversion):
             field = f"spec.initializers[{index}].{section}.to"
-            yield from persistence_violations(spec, field, written.to, fields.WORKERS)
+            yield from persistence_violations(spec, field, written.to, fields.trainer_template(spec))
         if (conversion := initializer.conversion) is not None and normal(conversion.to) == normal(conversion.from_):
             yield Violation(
                 f"spec.initializers[{index}].conversion.to",

@@ -7,13 +7,13 @@ import math
 import re
 from collections.abc import Iterator
 
-from rljob.api.pods import Volume
+from rljob.api.pods import PodTemplate, Volume
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.attempts.classify import restart_of
 from rljob.core.scheduling.node_faults import CLASSES
 from rljob.core.validation import fields
 from rljob.core.validation.patterns import problem_of
-from rljob.core.validation.pods import mounts, normal
+from rljob.core.validation.pods import mount_of, normal
 from rljob.core.validation.violation import Check, Violation
 
 PERSISTENT = ("persistent_volume_claim", "host_path", "nfs")
@@ -34,8 +34,9 @@ def _checkpoint_outlives_the_pods(spec: RLJobSpec) -> Iterator[Violation]:
         listed = ", ".join(sorted(known)) or "none"
         yield Violation(f"{CHECKPOINT}.volume", f"volume {checkpoint.volume} does not exist; the workers have {listed}")
         return
-    yield from persistence_violations(spec, f"{CHECKPOINT}.path", checkpoint.path, fields.WORKERS, checkpoint.volume)
-    here, there = (_mount_of(spec, checkpoint.path, place) for place in (fields.WORKERS, fields.HEAD))
+    workers = fields.trainer_template(spec)
+    yield from persistence_violations(spec, f"{CHECKPOINT}.path", checkpoint.path, workers, checkpoint.volume)
+    here, there = (mount_of(spec, checkpoint.path, place) for place in (workers, fields.HEAD))
     if here != there:
         yield Violation(
             f"{CHECKPOINT}.path",
@@ -57,20 +58,19 @@ def _profile_has_a_place(spec: RLJobSpec) -> Iterator[Violation]:
     if spec.observability.log_path is None:
         yield Violation(field, "requires observability.logPath, below which the traces are written; set it")
     elif not list(_log_outlives_the_pods(spec)):
-        yield from persistence_violations(spec, LOG_PATH, spec.observability.log_path, fields.WORKERS)
+        yield from persistence_violations(spec, LOG_PATH, spec.observability.log_path, fields.trainer_template(spec))
     if spec.total_steps is not None and (late := [step for step in profile.steps if step > spec.total_steps]):
         yield Violation(f"{field}.steps", f"{late[0]} is more than trainer.steps {spec.total_steps}; lower it")
-    if beyond := [rank for rank in profile.ranks if rank >= spec.devices]:
-        yield Violation(
-            f"{field}.ranks", f"{beyond[0]} does not exist: {spec.devices} devices have ranks from 0; lower it"
-        )
+    devices = spec.trainer_group.devices
+    if beyond := [rank for rank in profile.ranks if rank >= devices]:
+        yield Violation(f"{field}.ranks", f"{beyond[0]} does not exist: {devices} devices have ranks from 0; lower it")
 
 
 def persistence_violations(
     spec: RLJobSpec, field: str, path: str, place: str, wanted: str | None = None
 ) -> Iterator[Violation]:
-    """Yield why what is written to a path would be lost with the pods of a template."""
-    name = _mount_of(spec, path, place)
+    """Yield why what is written to a path would be lost with the pods of a template: the trainer's, or the head's."""
+    name = mount_of(spec, path, place)
     volume = _volumes(spec).get(name or "")
     if name is None:
         yield Violation(
@@ -90,21 +90,19 @@ def persistence_violations(
         yield Violation(field, f"{path} is on volume {name}, which is mounted read-only; remove readOnly")
 
 
-def _mount_of(spec: RLJobSpec, path: str, place: str) -> str | None:
-    """Return the volume whose mount path is the longest prefix of a path."""
-    found = mounts(spec, place)
-    best = max((mount for mount in found if f"{normal(path)}/".startswith(f"{mount}/")), key=len, default=None)
-    return None if best is None else found[best]
+def _writers(spec: RLJobSpec) -> tuple[PodTemplate, PodTemplate]:
+    """Return the templates of the pods that keep something: the rollout writes nothing."""
+    return spec.trainer_group.template, spec.head.template
 
 
 def _volumes(spec: RLJobSpec) -> dict[str, Volume]:
-    return {volume.name: volume for _, template in reversed(fields.templates(spec)) for volume in template.volumes}
+    return {volume.name: volume for template in reversed(_writers(spec)) for volume in template.volumes}
 
 
 def _is_read_only(spec: RLJobSpec, name: str, path: str) -> bool:
     volume = _volumes(spec)[name]
     source = volume.persistent_volume_claim or volume.nfs
-    listed = [mount for _, template in fields.templates(spec) for mount in template.volume_mounts]
+    listed = [mount for template in _writers(spec) for mount in template.volume_mounts]
     above = [m for m in listed if m.name == name and f"{normal(path)}/".startswith(f"{normal(m.mount_path)}/")]
     return bool(source and source.read_only) or any(mount.read_only for mount in above)
 

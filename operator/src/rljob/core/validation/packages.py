@@ -38,13 +38,15 @@ def _wheelhouse_is_mounted(spec: RLJobSpec) -> Iterator[Violation]:
     if packages is None or packages.wheelhouse is None:
         return
     place = normal(packages.wheelhouse) + "/"
-    # The head mounts what the workers mount.
-    if not any(place.startswith(path + "/") for path in mounts(spec, fields.WORKERS)):
-        yield Violation(
-            f"{FIELD}.wheelhouse",
-            f"{packages.wheelhouse} is on no volume of {fields.WORKERS}; mount one there, such as a claim or an image "
-            "with the wheels",
-        )
+    # The head mounts what the trainer's workers mount.
+    for path, _ in fields.groups(spec):
+        workers = f"{path}.template"
+        if not any(place.startswith(mount + "/") for mount in mounts(spec, workers)):
+            yield Violation(
+                f"{FIELD}.wheelhouse",
+                f"{packages.wheelhouse} is on no volume of {workers}; mount one there, such as a claim or an image "
+                "with the wheels",
+            )
 
 
 def _conversions_use_the_image_alone(spec: RLJobSpec) -> Iterator[Violation]:

@@ -91,7 +91,7 @@ _VOLUMES = Part(
     },
     is_list=True,
 )
-_DEVICES = "devices are set by workerGroups[0].devicesPerNode only"
+_DEVICES = "devices are set by workerGroups[].devicesPerNode only"
 CONTAINER = Part(
     {
         **_free("name", "workingDir"),

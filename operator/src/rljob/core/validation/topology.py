@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation import fields
 from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerators import facts_of
 from rljob.render.names import is_label_name
@@ -18,21 +19,28 @@ LEVEL_LENGTH = 63
 
 def _blocks_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
     """With an incomplete block, parallel groups of the job would span super-pods."""
-    block, nodes = spec.scheduling.topology.nodes_per_super_pod_block, spec.trainer_group.nodes
+    block = spec.scheduling.topology.nodes_per_super_pod_block
     if block is None:
         return
-    if nodes % block:
-        below = max(size for size in range(1, min(nodes, block) + 1) if nodes % size == 0)
-        above = -(-nodes // block) * block
-        yield Violation(
-            BLOCK, f"{block} does not divide workerGroups[0].nodes {nodes}; set it to {below}, or nodes to {above}"
-        )
+    for group in spec.worker_groups:
+        nodes = group.nodes
+        if nodes % block:
+            below = max(size for size in range(1, min(nodes, block) + 1) if _divides_all(spec, size))
+            above = -(-nodes // block) * block
+            place = fields.place_of(spec, group)
+            yield Violation(
+                BLOCK, f"{block} does not divide {place}.nodes {nodes}; set it to {below}, or nodes to {above}"
+            )
     if facts_of(spec).super_pod_label is None:
         yield Violation(
             BLOCK,
             f"class {spec.accelerator.class_} has no super-pods; remove it, or let an administrator set superPodLabel "
             "of the class to the label that the nodes of a super-pod share",
         )
+
+
+def _divides_all(spec: RLJobSpec, size: int) -> bool:
+    return all(group.nodes % size == 0 for group in spec.worker_groups)
 
 
 def _level_is_a_label(spec: RLJobSpec) -> Iterator[Violation]:
@@ -72,21 +80,19 @@ CHECKS: tuple[Check, ...] = (_blocks_are_whole, _level_is_a_label, _required_say
 
 def _blocks_are_given_out(spec: RLJobSpec) -> Iterator[Violation]:
     """Affinity can request one domain, but not several domains of a size."""
-    scheduling, block, nodes = (
-        spec.scheduling,
-        spec.scheduling.topology.nodes_per_super_pod_block,
-        spec.trainer_group.nodes,
-    )
+    scheduling, block, nodes = spec.scheduling, spec.scheduling.topology.nodes_per_super_pod_block, spec.nodes
     if block is None or block == nodes or scheduling.queue_name is not None or scheduling.gang == "Volcano":
         return
-    if nodes % block:
+    if not _divides_all(spec, block):
         # That is reported as a violation.
         return
+    volcano = "set scheduling.gang to Volcano"
+    alone = len(spec.worker_groups) == 1
+    others = f"{volcano}, or request one super-pod with {nodes}" if alone else f"or {volcano}"
     yield Violation(
         BLOCK,
         f"the Kubernetes scheduler has no blocks: without Volcano the {nodes} nodes may be in any super-pods; set "
-        "scheduling.queueName to a queue of Kueue, set scheduling.gang to Volcano, or request one super-pod with "
-        f"{nodes}",
+        f"scheduling.queueName to a queue of Kueue, {others}",
     )
 
 

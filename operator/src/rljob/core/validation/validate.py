@@ -40,6 +40,7 @@ from rljob.core.validation import (
     packages,
     patches,
     pods,
+    roles,
     secrets,
     topology,
 )
@@ -53,6 +54,7 @@ T = TypeVar("T")
 CHECKS: tuple[Check, ...] = (
     *launcher_fields.CHECKS,
     *accelerator.CHECKS,
+    *roles.CHECKS,
     *devices.CHECKS,
     *pods.CHECKS,
     *images.CHECKS,

@@ -10,7 +10,7 @@ from rljob.launchers.verl.memory import memory_parts
 from rljob.launchers.verl.optimizations import load_balancer, optimizations, prompt_order, skip_old_log_prob
 from rljob.launchers.verl.optimizations.switch import is_enabled
 from rljob.launchers.verl.rollout_setup import rollout_setup
-from rljob.launchers.verl.sizes import mini_batch
+from rljob.launchers.verl.sizes import updates
 from rljob.planner.layouts import Job, Layout
 from rljob.planner.rollout.estimate import ReplicaSize
 from rljob.planner.stages import TrainerSize
@@ -36,7 +36,7 @@ def layout_job(spec: RLJobSpec, shape: Shape) -> Job | None:
             TrainerSize(sizes.tensor, sizes.pipeline, sizes.context, sizes.expert),
         ),
         node_devices=spec.rollout_group.devices_per_node,
-        updates=-(-spec.trainer.global_batch_size // mini_batch(spec)),
+        updates=updates(spec),
         enabled=_enabled(spec),
         obstacles=_obstacles(spec),
     )

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 
 from rljob.api.lifecycle import Profile
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.rows import ACTOR, ALWAYS, ATLAS, MEGATRON, PPO, OverrideRow, RowCondition, both
+from rljob.launchers.verl.rows import ACTOR, ALWAYS, ATLAS, CPUS, MEGATRON, PPO, OverrideRow, RowCondition, both
 from rljob.render.accelerators import facts_of
 from rljob_runtime.contract import OverrideValue
 
 PPO_YAML = "trainer/config/ppo_trainer.yaml"
 PROFILED = RowCondition("observability.profile is set", lambda s: s.observability.profile is not None)
-CPUS = RowCondition("class cpu", lambda s: not facts_of(s).is_npu)
 BY_LAUNCHER = RowCondition("set by the launcher for each attempt", lambda _: True)
 """The launcher knows what was saved so far; the rows only reserve the keys."""
 

@@ -13,7 +13,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rollout import BATCHED_TOKENS
-from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
+from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, SEPARATE, TRANSFORMER
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, uses_megatron
 from rljob.launchers.verl.variables import worker_value
 from rljob.render.accelerators import facts_of
@@ -34,6 +34,9 @@ BUCKET_MEGABYTES = 2048
 """verl 0.9.1, trainer/config/rollout/rollout.yaml."""
 KEPT_EXPERTS = {"level0": 0.3, "level1": 0.1}
 """MindSpeed core_r0.16.0, docs/zh/features/moe-zero-memory.md: frees over 70 % and 90 % of the experts' activations."""
+
+SLEEPS = f"{ROLLOUT}.free_cache_engine"
+"""Whether verl lets engines sleep."""
 
 Keys = Mapping[str, object]
 
@@ -80,7 +83,7 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
     recompute, recompute_layers = _recompute(keys) if megatron else (Recompute.UNIFORM, 1)
     return Trainer(
         engine=Engine.MEGATRON if megatron else Engine.FSDP2,
-        devices=spec.devices,
+        devices=spec.trainer_group.devices,
         stage_layers=_stages(shape.layers, sizes.pipeline, keys) if megatron else (shape.layers,),
         tokens=tokens,
         micro_batches=micro_batches,
@@ -160,6 +163,9 @@ def _rollout(spec: RLJobSpec, keys: Keys) -> Rollout:
         batched_tokens=_count(view.engine_value("max_num_batched_tokens"), BATCHED_TOKENS, 1 << 31),
         sequence_tokens=spec.data.max_prompt_tokens + spec.data.max_response_tokens,
         bucket_bytes=_count(keys.get(BUCKET_KEY), BUCKET_MEGABYTES) << 20,
+        apart=SEPARATE.holds(spec),
+        # verl lets the engine sleep and wakes its weights (workers/rollout/vllm_rollout/vllm_async_server.py:875-883).
+        keeps_cache=view.value(SLEEPS) is False or view.engine_value("enable_sleep_mode") is False,
     )
 
 

@@ -24,13 +24,13 @@ def rollout_setup(spec: RLJobSpec, shape: Shape) -> Setup:
     sequences = set_ if isinstance(set_, int) and set_ > 0 else SEQUENCES
     return Setup(
         engine=engine(shape, size, sequences, memory.kv_tokens if memory else None),
-        replicas=max(1, spec.devices // size.devices),
+        replicas=max(1, spec.rollout_group.devices // size.devices),
         gears=usable_gears(_captured(spec, sequences), sequences),
         prompts=spec.trainer.global_batch_size,
         samples=spec.trainer.samples_per_prompt,
         prompt_tokens=spec.data.max_prompt_tokens,
         response_tokens=spec.data.max_response_tokens,
-        devices=spec.devices,
+        devices=spec.rollout_group.devices,
         dies_per_card=facts_of(spec).dies_per_card,
         runs_ahead=ASYNC.holds(spec),
     )

@@ -36,6 +36,7 @@ DYNAMIC = RowCondition("maxTokensPerDevice is set", lambda s: s.trainer.max_toke
 DAPO = RowCondition(WITH_FILTER, lambda s: algorithm_of(s).filters)
 PPO = RowCondition(WITH_CRITIC, has_critic)
 ATLAS = RowCondition("Atlas classes", lambda s: facts_of(s).is_npu)
+CPUS = RowCondition("class cpu", lambda s: not facts_of(s).is_npu)
 EVALUATE = RowCondition("trainer.mode Evaluate", lambda s: s.trainer.mode == "Evaluate")
 ASYNC = RowCondition(f"trainer.mode {' or '.join(ASYNC_MODES)}", lambda s: s.trainer.mode in ASYNC_MODES)
 COLOCATE = RowCondition(f"trainer.mode {COLOCATE_ASYNC}", lambda s: s.trainer.mode == COLOCATE_ASYNC)

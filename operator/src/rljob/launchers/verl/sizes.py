@@ -25,12 +25,17 @@ def model_parallel(spec: RLJobSpec) -> int:
 
 def data_parallel_ranks(spec: RLJobSpec) -> int:
     """Return the number of shares of a mini batch; at least 1, even where the sizes do not divide the devices."""
-    return max(spec.devices // model_parallel(spec), 1)
+    return max(spec.trainer_group.devices // model_parallel(spec), 1)
 
 
 def mini_batch(spec: RLJobSpec) -> int:
     """Return the prompts of an optimizer update."""
     return spec.trainer.mini_batch_size or spec.trainer.global_batch_size
+
+
+def updates(spec: RLJobSpec) -> int:
+    """Return the optimizer updates of a step."""
+    return -(-spec.trainer.global_batch_size // mini_batch(spec))
 
 
 def micro_batch(spec: RLJobSpec) -> int:
@@ -42,7 +47,7 @@ def micro_batch(spec: RLJobSpec) -> int:
 def replicas(spec: RLJobSpec) -> int:
     """Return the number of replicas of the rollout's engine; its pipeline has one stage in every job."""
     sizes = spec.rollout.parallelism
-    return spec.devices // (sizes.tensor * sizes.data)
+    return spec.rollout_group.devices // (sizes.tensor * sizes.data)
 
 
 def engine_sequences(spec: RLJobSpec) -> int:

@@ -188,10 +188,10 @@ TRAINER_ROWS = (
         f"{ACTOR}.optim.clip_grad", "trainer.gradientClip", OPTIMIZER, lambda s: number(s.trainer.gradient_clip)
     ),
     OverrideRow("trainer.device", "accelerator.class", PPO_YAML, lambda s: facts_of(s).platform.value),
-    OverrideRow("trainer.nnodes", "workerGroups[0].nodes", PPO_YAML, lambda s: s.trainer_group.nodes),
+    OverrideRow("trainer.nnodes", "workerGroups[].nodes", PPO_YAML, lambda s: s.trainer_group.nodes),
     OverrideRow(
         "trainer.n_gpus_per_node",
-        "workerGroups[0].devicesPerNode",
+        "workerGroups[].devicesPerNode",
         PPO_YAML,
         lambda s: s.trainer_group.devices_per_node,
     ),

@@ -7,7 +7,7 @@ Ray starts. Only the value that applies is judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
@@ -33,9 +33,17 @@ class Set:
 
 
 def worker_variables(spec: RLJobSpec) -> tuple[Set, ...]:
-    """Return every variable of the trainer's and engine's processes, with the field whose value applies."""
+    """Return every variable of the trainer's and engine's processes, with the field whose value applies.
+
+    Groups of different roles may set one name twice.
+    """
+    found = (entry for path, _ in fields.groups(spec) for entry in _of_group(spec, f"{path}.template"))
+    return tuple(dict.fromkeys(found))
+
+
+def _of_group(spec: RLJobSpec, template: str) -> Iterable[Set]:
     applies = {name: Set("spec.accelerator.class", name, text) for name, text in facts_of(spec).env.items()}
-    applies |= {found.name: found for found in of_template(spec, fields.WORKERS)}
+    applies |= {found.name: found for found in of_template(spec, template)}
     for field, entry in _patched(spec):
         name, value = str(entry.get("name")), entry.get("value")
         if entry.get(DIRECTIVE) == DELETE:
@@ -45,7 +53,7 @@ def worker_variables(spec: RLJobSpec) -> tuple[Set, ...]:
     for setting in effective(spec).below(RUNTIME_ENV):
         name = setting.key.removeprefix(f"{RUNTIME_ENV}.")
         applies[name] = Set(setting.field, name, None if setting.value is None else str(setting.value))
-    return tuple(applies.values())
+    return applies.values()
 
 
 def worker_variable(spec: RLJobSpec, name: str) -> Set | None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from builders import small_spec
+from builders import apart, merged, small_spec
 from corpus.memory import CONFIG, OFFLOADED, WIDE, on_a3
 
 from rljob.api import yaml11
@@ -47,6 +47,34 @@ def test_json_holds_the_same_in_bytes(capsys: pytest.CaptureFixture[str]) -> Non
         "weight transfer",
     ]
     assert all(sum(part["bytes"] for part in phase["parts"]) == phase["bytes"] for phase in document["phases"])
+
+
+def test_trainer_and_rollout_apart_are_shown_one_after_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = {"devicesPerNode": 16}
+    small = {"accelerator": {"class": "atlas-a3"}, "model": {"architecture": "Qwen2.5-0.5B"}}
+    spec = write_texts(small_spec(merged(apart(whole, whole), small)))
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        yaml11.dump_all(
+            [{"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "a"}, "spec": spec}]
+        )
+    )
+    main(["plan", "memory", str(path)])
+    lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if line and line[0] in "oglwu"]
+    assert lines == [
+        "on the fullest die of the trainer",
+        "log probabilities",
+        "update",
+        "weight transfer",
+        "on the fullest die of the rollout",
+        "generate",
+        "weight reception",
+    ]
+    main(["plan", "memory", "-o", "json", str(path)])
+    phases = json.loads(capsys.readouterr().out)["phases"]
+    assert {phase["name"] for phase in phases if phase["role"] == "Rollout"} == {"generate", "weight reception"}
 
 
 def test_what_does_not_fit_is_shown_and_ends_with_1(big: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """Every Auto is decided once, with a correct reason."""
 
 import pytest
-from builders import Json, group, merged, small_spec, typed
+from builders import Json, apart, group, merged, small_spec, typed
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import QUESTIONS, decide
@@ -11,6 +11,7 @@ from rljob.render.names import JobIdentity
 
 ATLAS: Json = {"accelerator": {"class": "atlas-a2"}}
 IDENTITY = JobIdentity("team-a", "sums", "uid-1")
+APART = apart({"template": {"cpu": "8"}})
 RUNTIME: Json = {"runtime": {"runtimeClassName": "npu"}}
 ONE_RANK = group({"devicesPerNode": 1})
 SHUFFLED: Json = {"verl": {"overrides": {"actor_rollout_ref.actor.shuffle": True}}}
@@ -78,6 +79,8 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("workerGroups[0].template", (), "none", "no default size"),
         ("workerGroups[0].template", (ATLAS, sized("46")), "cpu 46, memory 358400Mi, sharedMemory 65536Mi", "memory"),
         ("workerGroups[0].template", (group({"template": {"cpu": "46"}}),), "cpu 46", "set in the spec"),
+        ("workerGroups[0].template", (APART,), "cpu 8", "set in the spec"),
+        ("workerGroups[1].template", (APART,), "none", "no default size"),
         ("optimizations.gcFreeze", (), "Enabled", "lives as long as the process"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Enabled"}},), "Enabled", "set in the spec"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),

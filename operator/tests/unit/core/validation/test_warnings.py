@@ -1,7 +1,7 @@
 """Warnings about hardware and HCCL."""
 
 import pytest
-from builders import Json, group, merged, saving, small_spec, typed, validate
+from builders import Json, apart, group, merged, saving, small_spec, typed, validate
 
 from rljob.core.validation.validate import VIOLATIONS_MAX, WARNINGS_MAX, warnings_of
 from rljob.launchers import LAUNCHER
@@ -87,6 +87,64 @@ def test_the_users_variable_wins_with_a_warning_about_both_values(name: str, val
 def test_variables_that_differ_between_head_and_workers_are_a_warning() -> None:
     lines = warning_lines(env(("HCCL_EXEC_TIMEOUT", "7200")))
     assert "HCCL_EXEC_TIMEOUT is 7200 on the workers and 3600 on the head; set it on both" in lines[-1]
+
+
+def apart_on_a2(*values: str | None, head: str | None = None) -> Json:
+    """Return a job whose trainer, rollout and head have a variable of HCCL."""
+    env = [[] if value is None else [{"name": "HCCL_BUFFSIZE", "value": value}] for value in (*values, head)]
+    groups = apart(*({"devicesPerNode": 8, "template": {"env": entries}} for entries in env[:2]))
+    return merged(small_spec(groups), {"accelerator": {"class": "atlas-a2"}, "head": {"template": {"env": env[2]}}})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (("300", "300", "300"), None),
+        (("300", None, None), None),
+        (
+            ("300", "400", None),
+            "HCCL_BUFFSIZE is 400 on the workers of workerGroups[1] and 300 on those of workerGroups[0]; set it",
+        ),
+        (
+            (None, "400", "300"),
+            "HCCL_BUFFSIZE is 400 on the workers of workerGroups[1] and 300 on the head; set it on both",
+        ),
+    ],
+)
+def test_trainer_and_rollout_communicate_by_the_same_variables(
+    values: tuple[str | None, ...], words: str | None
+) -> None:
+    *groups, head = values
+    lines = warning_lines(apart_on_a2(*groups, head=head))
+    assert len(lines) == (words is not None)
+    assert all(str(words) in line for line in lines)
+
+
+ANY = "the {} nodes may be in any super-pods; set scheduling.queueName to a queue of Kueue, {}"
+BLOCKS: Json = {
+    "accelerator": {"class": "atlas-a3-superpod"},
+    "scheduling": {"topology": {"nodesPerSuperPodBlock": 2}},
+}
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (group({"nodes": 2, "devicesPerNode": 16}), None),
+        (
+            group({"nodes": 4, "devicesPerNode": 16}),
+            ANY.format(4, "set scheduling.gang to Volcano, or request one super-pod with 4"),
+        ),
+        (
+            apart({"nodes": 2, "devicesPerNode": 16}, {"nodes": 4, "devicesPerNode": 16}),
+            ANY.format(6, "or set scheduling.gang to Volcano"),
+        ),
+    ],
+)
+def test_blocks_that_nobody_gives_out_are_a_warning(groups: Json, words: str | None) -> None:
+    spec = merged(small_spec(groups), BLOCKS, {"trainer": {"globalBatchSize": 64}})
+    lines = warning_lines(spec)
+    assert [line.partition("without Volcano ")[2] for line in lines] == ([] if words is None else [words])
 
 
 def test_using_part_of_a_node_is_a_warning() -> None:

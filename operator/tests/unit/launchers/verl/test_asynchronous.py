@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from builders import IDENTITY, Json, merged, small_spec, typed, validate
+from builders import IDENTITY, Json, apart, merged, small_spec, typed, validate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +13,11 @@ from rljob.core.spec import decisions
 from rljob.core.spec.mutability import change_violations, differences
 from rljob.launchers import LAUNCHER
 from rljob.launchers.verl.asynchronous import STORAGE_ROWS
-from rljob_runtime.contract import JobConfig, TrainerMode
+from rljob_runtime.contract import JobConfig, NodeGroup, Role, TrainerMode
 
+MODES = ("ColocateAsync", "SeparateAsync")
+ROLLOUT = "actor_rollout_ref.rollout"
+ENGINE = f"{ROLLOUT}.checkpoint_engine"
 WARMUP = "trainer.v1.colocate_async.num_warmup_batches"
 SAMPLER = "trainer.v1.sampler.max_off_policy"
 CORRECTION = "algorithm.rollout_correction"
@@ -24,6 +27,10 @@ ROWS = "transfer_queue.backend.SimpleStorage.total_storage_size"
 
 def colocated(**change: Json) -> Json:
     return merged(small_spec({"trainer": {"mode": "ColocateAsync"}}), change)
+
+
+def separate(**change: Json) -> Json:
+    return merged(small_spec(apart(rollout={"nodes": 3, "devicesPerNode": 4})), change)
 
 
 def job(spec: Json) -> JobConfig:
@@ -67,6 +74,51 @@ def test_without_a_correction_verls_own_settings_apply(correction: str, level: s
     assert made.get(f"{CORRECTION}.rollout_is_threshold") == (5.0 if level else None)
 
 
+def keys(overrides: Json, *names: str) -> Json:
+    """Return the keys that are set, of those below some names."""
+    return {key: value for key, value in overrides.items() if key.lstrip("+").startswith(names)}
+
+
+def test_a_job_apart_states_its_groups_and_how_weights_are_sent() -> None:
+    made = job(separate(trainer={"miniBatchSize": 8}))
+    assert made.mode is TrainerMode.SEPARATE_ASYNC
+    assert made.groups == (NodeGroup("train", Role.TRAINER, 1, 2), NodeGroup("generate", Role.ROLLOUT, 3, 12))
+    assert (made.nodes, made.devices) == (4, 14)
+    sizes = ("trainer.nnodes", "trainer.n_gpus", f"{ROLLOUT}.nnodes", f"{ROLLOUT}.n_gpus")
+    assert keys(made.overrides, *sizes) == {
+        "trainer.nnodes": 1,
+        "trainer.n_gpus_per_node": 2,
+        f"{ROLLOUT}.nnodes": 3,
+        f"{ROLLOUT}.n_gpus_per_node": 4,
+    }
+    assert keys(
+        made.overrides, "trainer.v1.separate_async", "trainer.v1.colocate_async", ENGINE, "actor_rollout_ref.h"
+    ) == {
+        "trainer.v1.separate_async.num_warmup_batches": 1.0,
+        "trainer.v1.separate_async.parameter_sync_step": 4,
+        "actor_rollout_ref.hybrid_engine": False,
+        f"{ENGINE}.backend": "rljob_tcp",
+        f"{ENGINE}.custom_backend_module": "rljob_runtime.verl_plugin.weights.tcp_engine",
+    }
+    assert made.overrides["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] == 8 * 8 // 2
+
+
+def test_on_npus_weights_are_sent_by_hccl() -> None:
+    whole = {"devicesPerNode": 16}
+    spec = small_spec(merged(apart(whole, whole), {"accelerator": {"class": "atlas-a3-superpod"}}))
+    assert keys(job(spec).overrides, ENGINE) == {
+        f"{ENGINE}.backend": "nccl",
+        f"+{ENGINE}.engine_kwargs.nccl.rebuild_group": True,
+    }
+
+
+def test_nodes_of_two_sizes_need_what_the_smaller_one_has() -> None:
+    small, large = ({"template": {"cpu": cpu, "sharedMemory": memory}} for cpu, memory in (("8", "2Gi"), ("16", "1Gi")))
+    assert (job(small_spec(apart(small, large))).needs.cpus, job(small_spec(apart(large, small))).needs.cpus) == (8, 8)
+    assert job(small_spec(apart(small, large))).needs.shared_memory_bytes == 1 << 30
+    assert job(small_spec(apart(small))).needs.cpus is None
+
+
 @given(
     ahead=st.integers(0, 160).map(lambda tenths: f"{tenths / 10:g}"),
     staleness=st.integers(1, 64),
@@ -97,24 +149,26 @@ def test_the_queue_of_a_large_synchronous_batch_is_enlarged_as_well() -> None:
     assert job(merged(small_spec({"trainer": trainer}), own)).overrides[ROWS] == 500_000
 
 
-def test_auto_is_off_where_a_pause_or_older_weights_forbid_it() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_auto_is_off_where_a_pause_or_older_weights_forbid_it(mode: str) -> None:
     # Synchronously, both would be on.
     many: Json = {"globalBatchSize": 4096, "samplesPerPrompt": 8}
-    answers = {}
-    for spec in (small_spec({"trainer": many}), colocated(trainer=many)):
+    answers: dict[str, dict[str, tuple[str, str]]] = {}
+    specs = {"ColocateAsync": colocated(trainer=many), "SeparateAsync": separate(trainer=many)}
+    for spec in (small_spec({"trainer": many}), specs[mode]):
         parsed = typed(spec)
         answers[parsed.trainer.mode] = {
             each.name.removeprefix("optimizations."): (each.value, each.reason)
             for each in decisions.decide(parsed, LAUNCHER(parsed).questions)
         }
     assert [answers["Sync"][name][0] for name in ("skipOldLogProb", "loadBalancer")] == ["Enabled", "LateBinding"]
-    skipped, balanced = (answers["ColocateAsync"][name] for name in ("skipOldLogProb", "loadBalancer"))
+    skipped, balanced = (answers[mode][name] for name in ("skipOldLogProb", "loadBalancer"))
     assert skipped == (
         "Disabled",
-        "with trainer.mode ColocateAsync responses come from older weights: the ratio is not 1",
+        f"with trainer.mode {mode} responses come from older weights: the ratio is not 1",
     )
     assert balanced[0] == "RequestCount"
-    assert "a pause ends every request" in balanced[1]
+    assert f"with trainer.mode {mode} a pause ends every request" in balanced[1]
 
 
 BYPASS: Json = {"verl": {"overrides": {f"{CORRECTION}.bypass_mode": True}}}

@@ -1,7 +1,7 @@
 """The layout of a job for the memory estimate: verl's keys count, whether a field or an override sets them."""
 
 import pytest
-from builders import Json, group, merged, small_spec, typed
+from builders import Json, apart, group, merged, small_spec, typed
 
 from rljob.core.spec.model_shape import known_shape
 from rljob.launchers.verl.memory import _keys, _rollout, _stages, _trainer, buffer_megabytes, memory_plan
@@ -9,6 +9,7 @@ from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.memory import Engine, Recompute, Trainer
 from rljob_runtime.planning.weights import Cut
 
+ROLLOUT = "actor_rollout_ref.rollout"
 NODE = "actor_rollout_ref.actor.megatron.override_transformer_config"
 SMALL = BUILT_IN["Qwen2.5-0.5B"]
 FSDP = merged(
@@ -188,6 +189,22 @@ def test_the_shape_is_the_jobs_config_json_then_a_known_model_then_nothing() -> 
     assert both.layers == 3
     assert known_shape(typed(FSDP)) is SMALL
     assert known_shape(typed()) is None
+
+
+def test_a_rollout_apart_counts_its_own_group_and_keeps_its_cache_if_it_never_sleeps() -> None:
+    whole = {"devicesPerNode": 8}
+    both = small_spec(merged(apart(whole, whole | {"nodes": 2}), {"accelerator": {"class": "atlas-a2"}}))
+    assert trainer(both).devices == 8
+    shared = typed(FSDP)
+    assert not _rollout(shared, _keys(shared)).apart
+    for key, value in (
+        (f"{ROLLOUT}.free_cache_engine", False),
+        (f"{ROLLOUT}.free_cache_engine", True),
+        (f"+{ROLLOUT}.engine_kwargs.vllm.enable_sleep_mode", False),
+    ):
+        job = typed(merged(both, {"verl": {"overrides": {key: value}}}))
+        found = _rollout(job, _keys(job))
+        assert (found.apart, found.keeps_cache) == (True, not value)
 
 
 def test_processors_have_no_memory_of_their_own() -> None:

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob.api.training import COLOCATE_ASYNC, AlgorithmName
+from rljob.api.training import ASYNC_MODES, AlgorithmName
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation.arithmetic import divisors
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.asynchronous import CORRECTION, PREFETCH_MAX, settings, waiting_steps
+from rljob.launchers.verl.asynchronous import CORRECTION, PREFETCH_MAX, settings, waiting_steps, with_mode
 from rljob.launchers.verl.checks.checkpoints import adapter_field
 from rljob.launchers.verl.effective import effective
-from rljob.launchers.verl.rows import ASYNC, MODEL
+from rljob.launchers.verl.rows import ACTOR, ASYNC, FSDP2, MODEL, SEPARATE
+from rljob.launchers.verl.sizes import mini_batch, updates
 from rljob.launchers.verl.values import OFF
 from rljob_runtime.planning.on_policy import is_on
 
 FIELD = "spec.trainer.async"
-WITH_MODE = f"with trainer.mode {COLOCATE_ASYNC}"
 OR_SYNC = "or set trainer.mode to Sync"
 BYPASS = f"{CORRECTION}.bypass_mode"
 JUDGE = "reward.reward_model"
+ON_HOST = ("param_offload", "offload_policy")
+"""Keys with which FSDP2 keeps the parameters in host memory between passes."""
 UNSUPPORTED = {
     "trainer.v1.sampler.custom_sampler.path": "a sampler of its own chooses prompts that are not counted",
     "skip.rollout_tq.enable": "recorded responses are replayed without their prompts, which are then not counted",
@@ -36,8 +39,8 @@ def _settings_belong_to_a_mode(spec: RLJobSpec) -> Iterator[Violation]:
     if spec.trainer.async_ is not None and not ASYNC.holds(spec):
         yield Violation(
             FIELD,
-            f"requires trainer.mode {COLOCATE_ASYNC}, but it is {spec.trainer.mode}; set the mode, or remove async "
-            "(that of a recipe by spec.unset)",
+            f"requires trainer.mode {' or '.join(ASYNC_MODES)}, but it is {spec.trainer.mode}; set the mode, or remove "
+            "async (that of a recipe by spec.unset)",
         )
 
 
@@ -61,7 +64,7 @@ def _baselines_have_one_version(spec: RLJobSpec) -> Iterator[Violation]:
     if ASYNC.holds(spec) and spec.algorithm.name is AlgorithmName.REMAX:
         yield Violation(
             "spec.algorithm.name",
-            f"ReMax compares a response with a greedy one of the same weights, and {WITH_MODE} both may be of "
+            f"ReMax compares a response with a greedy one of the same weights, and {with_mode(spec)} both may be of "
             f"different ones; use GRPO or RLOO, {OR_SYNC}",
         )
 
@@ -71,7 +74,7 @@ def _drafts_have_no_history(spec: RLJobSpec) -> Iterator[Violation]:
     if ASYNC.holds(spec) and spec.rollout.speculative.history == "Enabled":
         yield Violation(
             "spec.rollout.speculative.history",
-            f"Enabled, but {WITH_MODE} a paused response resumes as a longer prompt, of which the history knows "
+            f"Enabled, but {with_mode(spec)} a paused response resumes as a longer prompt, of which the history knows "
             f"nothing; remove it, {OR_SYNC}",
         )
 
@@ -82,7 +85,7 @@ def _adapters_are_merged(spec: RLJobSpec) -> Iterator[Violation]:
     if field is not None and not is_on(effective(spec).value(f"{MODEL}.lora.merge")):
         yield Violation(
             field,
-            f"trains a LoRA adapter that is sent beside the weights, which {WITH_MODE} is not supported; set "
+            f"trains a LoRA adapter that is sent beside the weights, which {with_mode(spec)} is not supported; set "
             f"spec.verl.overrides[{MODEL}.lora.merge] to true, {OR_SYNC}",
         )
 
@@ -97,8 +100,8 @@ def _judges_have_their_own_devices(spec: RLJobSpec) -> Iterator[Violation]:
     ):
         yield Violation(
             seen.field(f"{JUDGE}.enable"),
-            f"true, and the reward model shares the devices of the trainer, which {WITH_MODE} is not supported; set "
-            f"spec.verl.overrides[{JUDGE}.enable_resource_pool] to true, {OR_SYNC}",
+            f"true, and the reward model shares the devices of the trainer, which {with_mode(spec)} is not supported; "
+            f"set spec.verl.overrides[{JUDGE}.enable_resource_pool] to true, {OR_SYNC}",
         )
 
 
@@ -108,7 +111,7 @@ def _prompts_are_counted(spec: RLJobSpec) -> Iterator[Violation]:
     for key, reason in UNSUPPORTED.items() if ASYNC.holds(spec) else ():
         setting = seen.setting(key)
         if setting is not None and setting.value not in OFF:
-            yield Violation(setting.field, f"{reason}, which {WITH_MODE} is not supported; remove it, {OR_SYNC}")
+            yield Violation(setting.field, f"{reason}, which {with_mode(spec)} is not supported; remove it, {OR_SYNC}")
 
 
 def _corrections_are_computed(spec: RLJobSpec) -> Iterator[Violation]:
@@ -119,6 +122,34 @@ def _corrections_are_computed(spec: RLJobSpec) -> Iterator[Violation]:
             seen.field(BYPASS),
             f"true, so verl computes no weights for trainer.async.correction {settings(spec).correction}; set it to "
             "false, or correction to None",
+        )
+
+
+def _steps_are_whole_mini_batches(spec: RLJobSpec) -> Iterator[Violation]:
+    """A step trains mini batches one by one (trainer/ppo/v1/trainer_separate_async.py:59-63)."""
+    batch, mini = spec.trainer.global_batch_size, mini_batch(spec)
+    if SEPARATE.holds(spec) and batch % mini:
+        yield Violation(
+            "spec.trainer.miniBatchSize",
+            f"{mini} does not divide trainer.globalBatchSize {batch}, and {with_mode(spec)} a step has whole mini "
+            f"batches only; use one of {divisors(batch)}",
+        )
+
+
+def _updates_survive(spec: RLJobSpec) -> Iterator[Violation]:
+    """Old probabilities are computed with the weights before the first update, which the later ones then replace.
+
+    trainer/ppo/v1/trainer_separate_async.py:187-211 copies the weights to the host and back, and what is in host memory
+    already is not copied (utils/fsdp_utils.py:1146-1185): the second copy back restores the first one.
+    """
+    seen, section, count = effective(spec), f"{ACTOR}.fsdp_config", updates(spec)
+    key = next((f"{section}.{name}" for name in ON_HOST if is_on(seen.value(f"{section}.{name}"))), None)
+    if SEPARATE.holds(spec) and FSDP2.holds(spec) and key and count > 1 and not is_on(seen.value(BYPASS)):
+        yield Violation(
+            seen.field(key),
+            f"true, and {with_mode(spec)} and trainer.backend FSDP2 only the last of the {count} updates of a step "
+            "would survive (verl 0.9.1 restores the weights from what it did not copy); set it to false, or "
+            f"trainer.miniBatchSize to trainer.globalBatchSize {spec.trainer.global_batch_size}",
         )
 
 
@@ -139,8 +170,8 @@ def _filters_count_prompts(spec: RLJobSpec) -> Iterator[Violation]:
     if ASYNC.holds(spec) and group_filter is not None and group_filter.max_inflight_batches is not None:
         yield Violation(
             "spec.algorithm.groupFilter.maxInflightBatches",
-            f"{group_filter.max_inflight_batches} has no effect {WITH_MODE}, which replaces each filtered prompt at "
-            "once; remove it (trainer.async.prefetchBatches bounds the prompts in flight)",
+            f"{group_filter.max_inflight_batches} has no effect {with_mode(spec)}, which replaces each filtered prompt "
+            "at once; remove it (trainer.async.prefetchBatches bounds the prompts in flight)",
         )
 
 
@@ -153,5 +184,7 @@ CHECKS: tuple[Check, ...] = (
     _judges_have_their_own_devices,
     _prompts_are_counted,
     _corrections_are_computed,
+    _steps_are_whole_mini_batches,
+    _updates_survive,
 )
 WARNINGS: tuple[Check, ...] = (_stale_responses_are_corrected, _filters_count_prompts)

@@ -14,6 +14,7 @@ from rljob.core.validation.devices import devices_text
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.algorithms import WITH_CRITIC, WITH_FILTER, algorithm_of, has_critic
 from rljob.launchers.verl.critic import critic_micro_batch
+from rljob.launchers.verl.rows import SEPARATE
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, model_parallel, uses_megatron
 
 PADDING_TOKENS = 128
@@ -23,7 +24,7 @@ PADDING_TOKENS = 128
 def _mini_batch_fits_the_batch(spec: RLJobSpec) -> Iterator[Violation]:
     """With batches of a fixed size verl refuses a mini batch that is larger (workers/config/actor.py:224-229)."""
     batch, mini = spec.trainer.global_batch_size, mini_batch(spec)
-    if mini > batch and _sizes_are_fixed(spec):
+    if mini > batch and _sizes_are_fixed(spec) and not SEPARATE.holds(spec):
         yield Violation(
             "spec.trainer.miniBatchSize",
             f"{mini} is more than trainer.globalBatchSize {batch}; use one of {divisors(batch)}",
@@ -33,7 +34,7 @@ def _mini_batch_fits_the_batch(spec: RLJobSpec) -> Iterator[Violation]:
 def _updates_are_filled(spec: RLJobSpec) -> Iterator[Violation]:
     """Samples without effect fill a step up until updates divide it (trainer/ppo/v1/trainer_base.py:1589-1621)."""
     batch, mini = spec.trainer.global_batch_size, mini_batch(spec)
-    if batch % mini:
+    if batch % mini and not SEPARATE.holds(spec):
         missing = (next_multiple(batch, mini) - batch) * spec.trainer.samples_per_prompt
         yield Violation(
             "spec.trainer.miniBatchSize",
@@ -49,7 +50,7 @@ def _batches_divide_over_devices(spec: RLJobSpec) -> Iterator[Violation]:
     the whole batch divides as well: over all devices with FSDP2, even where Ulysses groups them, and over the micro
     batches of all ranks with Megatron (utils/config.py:103-127).
     """
-    if spec.devices % model_parallel(spec):
+    if spec.trainer_group.devices % model_parallel(spec):
         return  # Reported by the checks of the parallel sizes.
     batch, mini, ranks = spec.trainer.global_batch_size, mini_batch(spec), data_parallel_ranks(spec)
     fixed, megatron = _sizes_are_fixed(spec), uses_megatron(spec)
@@ -58,7 +59,7 @@ def _batches_divide_over_devices(spec: RLJobSpec) -> Iterator[Violation]:
     if named or megatron or not fixed:
         yield from uneven
     if fixed and not megatron:
-        yield from _divides(spec, "globalBatchSize", batch, spec.devices)
+        yield from _divides(spec, "globalBatchSize", batch, spec.trainer_group.devices)
     elif fixed and not uneven and mini <= batch:
         micro = micro_batch(spec)
         over = f"data-parallel ranks with micro batches of {micro}"
@@ -72,7 +73,7 @@ def _sizes_are_fixed(spec: RLJobSpec) -> bool:
 def _divides(spec: RLJobSpec, field: str, prompts: int, unit: int, ranks: str = "") -> Iterator[Violation]:
     samples = spec.trainer.samples_per_prompt
     if prompts * samples % unit:
-        over = devices_text(spec)
+        over = devices_text(spec, spec.trainer_group)
         if ranks:
             over = f"{data_parallel_ranks(spec)} {ranks}: {over} / {model_parallel(spec)} that share each sample"
         yield Violation(
@@ -88,7 +89,7 @@ def _micro_batches_divide(spec: RLJobSpec) -> Iterator[Violation]:
     The critic takes the same share in passes of its own size (trainer/ppo/v1/trainer_base.py:1804-1818).
     """
     ranks, samples = data_parallel_ranks(spec), mini_batch(spec) * spec.trainer.samples_per_prompt
-    if spec.devices % model_parallel(spec) or samples % ranks or not _sizes_are_fixed(spec):
+    if spec.trainer_group.devices % model_parallel(spec) or samples % ranks or not _sizes_are_fixed(spec):
         return
     share, own = samples // ranks, spec.trainer.micro_batch_size_per_device
     sizes = {"trainer.microBatchSizePerDevice": own or 1}

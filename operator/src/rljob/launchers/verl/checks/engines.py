@@ -15,7 +15,7 @@ from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.effective import Effective, effective
-from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT
+from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, SEPARATE
 from rljob.launchers.verl.sizes import data_parallel_ranks, mini_batch, model_parallel, uses_megatron
 from rljob.launchers.verl.values import PACKING, whole
 from rljob.render.accelerators import facts_of
@@ -93,11 +93,14 @@ def _passes_divide(spec: RLJobSpec) -> Iterator[Violation]:
     """Passes without gradients of a fixed size divide a rank's share of a step (workers/engine/utils.py:122-128).
 
     The share includes the samples that fill up the last update (trainer/ppo/v1/trainer_base.py:1589-1621); the sizes
-    reach the engines in workers/engine_workers.py:581-584,619-629.
+    reach the engines in workers/engine_workers.py:581-584,619-629. A trainer apart from its rollout has passes over
+    each mini batch (trainer/ppo/v1/trainer_base.py:533-561).
     """
     mini, ranks = mini_batch(spec), data_parallel_ranks(spec)
-    samples = next_multiple(spec.trainer.global_batch_size, mini) * spec.trainer.samples_per_prompt
-    if spec.devices % model_parallel(spec) or samples % ranks or spec.trainer.max_tokens_per_device is not None:
+    batch, part = (mini, "mini batch") if SEPARATE.holds(spec) else (spec.trainer.global_batch_size, "step")
+    samples = next_multiple(batch, mini) * spec.trainer.samples_per_prompt
+    devices, fixed = spec.trainer_group.devices, spec.trainer.max_tokens_per_device is None
+    if devices % model_parallel(spec) or samples % ranks or not fixed:
         return
     view, share = effective(spec), samples // ranks
     for key in PASS_SIZES:
@@ -105,7 +108,7 @@ def _passes_divide(spec: RLJobSpec) -> Iterator[Violation]:
         if size is not None and (size < 1 or share % size):
             yield Violation(
                 view.field(key),
-                f"{size} does not divide a device's {share} samples of a step; use one of {divisors(share)}",
+                f"{size} does not divide a device's {share} samples of a {part}; use one of {divisors(share)}",
             )
 
 
@@ -145,7 +148,7 @@ def _critic_updates_divide(spec: RLJobSpec) -> Iterator[Violation]:
 
     The second is asserted with batches of a fixed size only (workers/config/critic.py:124-129).
     """
-    if not has_critic(spec) or spec.devices % model_parallel(spec):
+    if not has_critic(spec) or spec.trainer_group.devices % model_parallel(spec):
         return
     view, key, ranks = effective(spec), f"{CRITIC}.ppo_mini_batch_size", data_parallel_ranks(spec)
     mini, samples, batch = (

@@ -20,10 +20,10 @@ from rljob.launchers.verl.memory import (
     buffer_megabytes,
     memory_plan,
 )
-from rljob.launchers.verl.variables import worker_variable
+from rljob.launchers.verl.variables import worker_variables
 from rljob.render.accelerators import facts_of
 from rljob_runtime.contract import quoted
-from rljob_runtime.planning.memory import MemoryPlan, Phase, PhaseName
+from rljob_runtime.planning.memory import OF_THE_ROLLOUT, MemoryPlan, Phase, PhaseName
 from rljob_runtime.planning.shapes import Shape, ShapeError
 
 GIB = 1 << 30
@@ -32,6 +32,7 @@ NEAR = {
     PhaseName.LOG_PROBABILITIES: 0.9,
     PhaseName.UPDATE: 0.9,
     PhaseName.TRANSFER: 0.9,
+    PhaseName.RECEIVE: 0.9,
 }
 """Share of the memory above which a phase is reported; the KV cache of the rollout fills whatever it is given."""
 LARGEST_SHOWN = 3
@@ -41,6 +42,7 @@ FIELDS = {
     PhaseName.LOG_PROBABILITIES: "spec.trainer.parallelism",
     PhaseName.UPDATE: "spec.trainer.parallelism",
     PhaseName.TRANSFER: "spec.rollout.parallelism",
+    PhaseName.RECEIVE: "spec.rollout.parallelism",
 }
 
 
@@ -59,7 +61,7 @@ def _memory_is_short(spec: RLJobSpec) -> Iterator[Violation]:
         for phase in plan.phases:
             if phase.bytes > NEAR[phase.name] * plan.die.memory_bytes:
                 yield Violation(
-                    FIELDS[phase.name],
+                    _field(phase, plan),
                     f"{_seen(phase, plan)}, which leaves little headroom; {fixes(phase.name, spec, plan)}; {SHOW}",
                 )
 
@@ -80,18 +82,25 @@ def _excesses(spec: RLJobSpec) -> Iterator[Violation]:
         )
     for phase in too_large:
         yield Violation(
-            FIELDS[phase.name],
+            _field(phase, plan),
             f"{_seen(phase, plan)}; {fixes(phase.name, spec, plan)}; {SHOW}; or set model.memoryCheck to Warn",
         )
+
+
+def _field(phase: Phase, plan: MemoryPlan) -> str:
+    """Return the field that decides a phase; with dies of its own, the rollout has no share in sending weights."""
+    apart = plan.apart and phase.name is PhaseName.TRANSFER
+    return FIELDS[PhaseName.UPDATE if apart else phase.name]
 
 
 def _seen(phase: Phase, plan: MemoryPlan) -> str:
     parts = sorted(phase.parts, key=lambda part: -part.bytes)[:LARGEST_SHOWN]
     largest = ", ".join(f"{part.name} {part.bytes / GIB:.1f}" for part in parts)
     total = plan.die.memory_bytes / GIB
+    whose = "" if not plan.apart else " of the rollout" if phase.name in OF_THE_ROLLOUT else " of the trainer"
     verb = "take" if phase.name is PhaseName.LOG_PROBABILITIES else "takes"
     return (
-        f"{phase.name.value} {verb} {phase.bytes / GIB:.1f} of a die's {total:.0f} GiB "
+        f"{phase.name.value} {verb} {phase.bytes / GIB:.1f} of a die's {total:.0f} GiB{whose} "
         f"({phase.bytes / plan.die.memory_bytes:.0%}; {largest})"
     )
 
@@ -110,14 +119,14 @@ def _plan(spec: RLJobSpec) -> MemoryPlan | None:
 
 def _buffers_have_a_size(spec: RLJobSpec) -> Iterator[Violation]:
     """HCCL refuses other values when the first communicator is created, and the estimate could not count them."""
-    found = worker_variable(spec, BUFFER_VARIABLE)
-    if found is not None and found.value and facts_of(spec).is_npu and buffer_megabytes(found.value) is None:
-        yield Violation(
-            found.field,
-            f"{quoted(found.value)}: {BUFFER_VARIABLE} is a size in MB from {BUFFER_MEGABYTES[0]} to "
-            f"{BUFFER_MEGABYTES[-1]}, allocated twice for each communicator; set such a number or remove it "
-            f"(default {BUFFER_DEFAULT})",
-        )
+    for found in worker_variables(spec) if facts_of(spec).is_npu else ():
+        if found.name == BUFFER_VARIABLE and found.value and buffer_megabytes(found.value) is None:
+            yield Violation(
+                found.field,
+                f"{quoted(found.value)}: {BUFFER_VARIABLE} is a size in MB from {BUFFER_MEGABYTES[0]} to "
+                f"{BUFFER_MEGABYTES[-1]}, allocated twice for each communicator; set such a number or remove it "
+                f"(default {BUFFER_DEFAULT})",
+            )
 
 
 CHECKS: tuple[Check, ...] = (_model_fits, _buffers_have_a_size)

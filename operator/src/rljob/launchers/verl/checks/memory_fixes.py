@@ -10,14 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.launchers.verl.memory import BUCKET_KEY
 from rljob.launchers.verl.sizes import micro_batch, uses_megatron
-from rljob_runtime.planning.memory import MemoryPlan, PhaseName, Recompute, Trainer
+from rljob_runtime.planning.memory import OF_THE_ROLLOUT, MemoryPlan, PhaseName, Recompute, Trainer
 
-GENERATE, LOG_PROBABILITIES, UPDATE, TRANSFER = PhaseName
+GENERATE, LOG_PROBABILITIES, UPDATE, TRANSFER, RECEIVE = PhaseName
+OF_THE_TRAINER = frozenset(PhaseName) - OF_THE_ROLLOUT
 PASSES = frozenset({LOG_PROBABILITIES, UPDATE})
 """Phases in which the trainer computes; the others hold only what rests on the die."""
-RESTING = frozenset({GENERATE, LOG_PROBABILITIES, TRANSFER})
-"""Phases in which the parts that trainer.offload moves to the host are not needed."""
+RESTING = frozenset({LOG_PROBABILITIES, TRANSFER})
+"""Phases in which the parts that trainer.offload moves to the host are not needed; on shared dies GENERATE is one."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Situation:
     def trainer(self) -> Trainer:
         """The layout of the trainer."""
         return self.plan.trainer
+
+    @property
+    def apart(self) -> bool:
+        """Whether trainer and rollout have dies of their own."""
+        return self.plan.apart
 
     @property
     def megatron(self) -> bool:
@@ -51,6 +58,11 @@ class Situation:
     def optimizer_rests(self) -> bool:
         """Whether the optimizer state stays on the die in phases that do not need it."""
         return not (self.trainer.offload_optimizer or self.trainer.host_optimizer)
+
+    @property
+    def reference_rests(self) -> bool:
+        """Whether the reference stays on the die in phases that do not need it."""
+        return self.trainer.reference and not self.trainer.offload_reference
 
     @property
     def samples(self) -> int:
@@ -108,21 +120,21 @@ FIXES = (
     ),
     Fix(PASSES, lambda s: s.megatron and not s.has_experts, "raise tensor, pipeline or context"),
     Fix(PASSES, lambda s: s.megatron and s.has_experts, "raise tensor, pipeline, context or expert"),
-    Fix(frozenset({TRANSFER}), lambda s: not s.has_experts, "raise tensor"),
-    Fix(frozenset({TRANSFER}), lambda s: s.has_experts, "raise tensor or expert"),
+    Fix(frozenset({TRANSFER}), lambda s: not s.apart and not s.has_experts, "raise tensor"),
+    Fix(frozenset({TRANSFER}), lambda s: not s.apart and s.has_experts, "raise tensor or expert"),
+    Fix(frozenset({TRANSFER, RECEIVE}), lambda s: s.apart, f"lower verl.overrides[{BUCKET_KEY}]"),
     Fix(RESTING, lambda s: s.weights_rest, "set trainer.offload.parameters"),
+    Fix(frozenset({GENERATE}), lambda s: not s.apart and s.weights_rest, "set trainer.offload.parameters"),
     Fix(RESTING, lambda s: s.optimizer_rests, "set trainer.offload.optimizer"),
+    Fix(frozenset({GENERATE}), lambda s: not s.apart and s.optimizer_rests, "set trainer.offload.optimizer"),
     # The actor needs its own parts in an update; those of the critic can leave.
     Fix(frozenset({UPDATE}), lambda s: s.trainer.critic and s.weights_rest, "set trainer.offload.parameters"),
     Fix(frozenset({UPDATE}), lambda s: s.trainer.critic and s.optimizer_rests, "set trainer.offload.optimizer"),
+    Fix(OF_THE_TRAINER, lambda s: s.reference_rests, "set trainer.offload.reference"),
+    Fix(frozenset({GENERATE}), lambda s: not s.apart and s.reference_rests, "set trainer.offload.reference"),
+    Fix(OF_THE_ROLLOUT, lambda s: not s.has_experts, "raise rollout.parallelism.tensor"),
     Fix(
-        frozenset(PhaseName),
-        lambda s: s.trainer.reference and not s.trainer.offload_reference,
-        "set trainer.offload.reference",
-    ),
-    Fix(frozenset({GENERATE}), lambda s: not s.has_experts, "raise rollout.parallelism.tensor"),
-    Fix(
-        frozenset({GENERATE}),
+        OF_THE_ROLLOUT,
         lambda s: s.has_experts,
         "raise rollout.parallelism.tensor or expert",
     ),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors, next_factor
 from rljob.core.validation.devices import devices_text
+from rljob.core.validation.fields import place_of
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.sizes import model_parallel, uses_megatron
 
@@ -48,10 +49,12 @@ def _sequence_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
 
     Where the sizes do not divide, the ranks beyond the mesh have no place in it.
     """
-    size, count = spec.trainer.parallelism.sequence, spec.devices
+    size, group = spec.trainer.parallelism.sequence, spec.trainer_group
+    count = group.devices
     if not uses_megatron(spec) and count % size:
         yield Violation(
-            f"{PARALLELISM}.sequence", f"{size} does not divide {devices_text(spec)}; use one of {divisors(count)}"
+            f"{PARALLELISM}.sequence",
+            f"{size} does not divide {devices_text(spec, group)}; use one of {divisors(count)}",
         )
 
 
@@ -62,28 +65,29 @@ def _model_parallel_divides_devices(spec: RLJobSpec) -> Iterator[Violation]:
     """
     sizes, group = spec.trainer.parallelism, spec.trainer_group
     inner = model_parallel(spec)
-    if uses_megatron(spec) and spec.devices % inner:
+    if uses_megatron(spec) and group.devices % inner:
         nodes = next_factor(group.nodes, group.devices_per_node, inner)
         yield Violation(
             PARALLELISM,
             f"tensor {sizes.tensor} × pipeline {sizes.pipeline} × context {sizes.context} = {inner} does not divide "
-            f"{devices_text(spec)}; set workerGroups[0].nodes to {nodes}, or lower a size",
+            f"{devices_text(spec, group)}; set {place_of(spec, group)}.nodes to {nodes}, or lower a size",
         )
 
 
 def _experts_divide_devices(spec: RLJobSpec) -> Iterator[Violation]:
     """Megatron builds a second grid over the same devices for the experts (megatron/core/parallel_state.py:785-795)."""
-    sizes, count = spec.trainer.parallelism, spec.devices
+    sizes, group = spec.trainer.parallelism, spec.trainer_group
     if not uses_megatron(spec) or (sizes.expert == 1 and sizes.expert_tensor is None):
         return
     inner_tensor = sizes.expert_tensor or sizes.tensor
     inner = sizes.expert * inner_tensor * sizes.pipeline
-    if count % inner:
+    if group.devices % inner:
         default = "" if sizes.expert_tensor else " (defaults to tensor)"
+        lower = "lower expert, or " if sizes.expert > 1 else ""
         yield Violation(
             f"{PARALLELISM}.{'expert' if sizes.expert > 1 else 'expertTensor'}",
             f"expert {sizes.expert} × expertTensor {inner_tensor}{default} × pipeline {sizes.pipeline} = {inner} does "
-            f"not divide {devices_text(spec)}; {'lower expert, or ' if sizes.expert > 1 else ''}set expertTensor to 1",
+            f"not divide {devices_text(spec, group)}; {lower}set expertTensor to 1",
         )
 
 

@@ -12,6 +12,7 @@ from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.devices import devices_text
+from rljob.core.validation.fields import place_of
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import effective
 from rljob.render.accelerator_table import RAY_CPUS_PER_DEVICE_MIN
@@ -19,6 +20,8 @@ from rljob.render.accelerators import facts_of
 from rljob.render.hardware import sized
 
 STORAGE_UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+STANDALONE_CPUS = 2
+"""CPUs that a replica on devices of its own reserves for each (verl/workers/rollout/replica.py:202-208)."""
 SIZES = "spec.rollout.parallelism"
 
 
@@ -35,17 +38,17 @@ def _tensor_divides_a_node(spec: RLJobSpec) -> Iterator[Violation]:
     if here % sizes.tensor == 0:
         return
     if sizes.tensor % here == 0 and sizes.data == 1:
-        if spec.devices % sizes.tensor:
+        if group.devices % sizes.tensor:
             yield Violation(
                 f"{SIZES}.tensor",
-                f"{sizes.tensor} does not divide {devices_text(spec)}; use one of {divisors(spec.devices)}",
+                f"{sizes.tensor} does not divide {devices_text(spec, group)}; use one of {divisors(group.devices)}",
             )
         return
     multiple = f" or a multiple of {here}" if sizes.data == 1 else ""
     yield Violation(
         f"{SIZES}.tensor",
-        f"{sizes.tensor} does not divide workerGroups[0].devicesPerNode {here}, so replicas would share nodes; use one "
-        f"of {divisors(here)}{multiple}",
+        f"{sizes.tensor} does not divide {place_of(spec, group)}.devicesPerNode {here}, so replicas would share nodes; "
+        f"use one of {divisors(here)}{multiple}",
     )
 
 
@@ -69,18 +72,18 @@ def _replicas_fill_the_devices(spec: RLJobSpec) -> Iterator[Violation]:
     sizes, group = spec.rollout.parallelism, spec.rollout_group
     if sizes.data == 1 or group.devices_per_node % sizes.tensor:
         return
-    replica, count = sizes.tensor * sizes.data, spec.devices
+    replica, count = sizes.tensor * sizes.data, group.devices
     product = f"tensor {sizes.tensor} × data {sizes.data} = {replica}"
     if count % replica:
         yield Violation(
             f"{SIZES}.data",
-            f"{product} does not divide {devices_text(spec)}; use one of {divisors(count // sizes.tensor)}",
+            f"{product} does not divide {devices_text(spec, group)}; use one of {divisors(count // sizes.tensor)}",
         )
     elif group.devices_per_node % replica and replica % group.devices_per_node:
         yield Violation(
             f"{SIZES}.data",
-            f"{product} neither divides workerGroups[0].devicesPerNode {group.devices_per_node} nor is a multiple of "
-            f"it, so replicas would share nodes; use one of {divisors(group.devices_per_node)}",
+            f"{product} neither divides {place_of(spec, group)}.devicesPerNode {group.devices_per_node} nor is a "
+            f"multiple of it, so replicas would share nodes; use one of {divisors(group.devices_per_node)}",
         )
 
 
@@ -109,26 +112,29 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
     """The trainer reserves CPUs of Ray, and hangs silently where there are too few (verl#7656).
 
     A bundle per device (verl/single_controller/ray/base.py:146-160,192), and one CPU for each storage unit and for the
-    controller of TransferQueue 0.1.11 (transfer_queue/storage/simple_storage.py:722, controller.py:943).
+    controller of TransferQueue 0.1.11 (transfer_queue/storage/simple_storage.py:722, controller.py:943), which are on
+    nodes that train.
     """
-    group = spec.rollout_group
-    cpu = sized(spec, group.template).cpu
-    if cpu is None or facts_of(spec).ray_cpus_per_device is not None:
-        return
-    # KubeRay rounds the request up and passes it to Ray: generateRayStartCommand of v1.6.2.
-    cpus = math.ceil(quantity(cpu))
-    workers, units = RAY_CPUS_PER_DEVICE_MIN * group.devices_per_node, _storage_units(spec)
-    # Ray places the units and their controller wherever a CPU is free.
-    needed = workers + -(-(units + 1) // group.nodes)
-    # Each device gets the same number of cores: `hardware`.
-    enough = next_multiple(needed, group.devices_per_node)
-    if cpus < needed:
-        yield Violation(
-            "spec.workerGroups[0].template.cpu",
-            f"{cpu} gives Ray {cpus} CPUs a node, but verl reserves {RAY_CPUS_PER_DEVICE_MIN} × devicesPerNode "
-            f"{group.devices_per_node} = {workers}, and {units} + 1 over {group.nodes} nodes for TransferQueue; with "
-            f"fewer the run hangs; set it to {enough} or more",
-        )
+    for group in spec.worker_groups:
+        cpu = sized(spec, group.template).cpu
+        if cpu is None or facts_of(spec).ray_cpus_per_device is not None:
+            continue
+        # KubeRay rounds the request up and passes it to Ray: generateRayStartCommand of v1.6.2.
+        cpus = math.ceil(quantity(cpu))
+        trains = group is spec.trainer_group
+        each = RAY_CPUS_PER_DEVICE_MIN if trains else STANDALONE_CPUS
+        workers, units = each * group.devices_per_node, _storage_units(spec)
+        # Ray places the units and their controller wherever a CPU of a node that trains is free.
+        needed = workers + (-(-(units + 1) // group.nodes) if trains else 0)
+        # Each device gets the same number of cores: `hardware`.
+        enough = next_multiple(needed, group.devices_per_node)
+        queue = f", and {units} + 1 over {group.nodes} nodes for TransferQueue" if trains else ""
+        if cpus < needed:
+            yield Violation(
+                f"spec.{place_of(spec, group)}.template.cpu",
+                f"{cpu} gives Ray {cpus} CPUs a node, but verl reserves {each} × devicesPerNode "
+                f"{group.devices_per_node} = {workers}{queue}; with fewer the run hangs; set it to {enough} or more",
+            )
 
 
 def _storage_units(spec: RLJobSpec) -> int:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob.api.training import COLOCATE_ASYNC
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import SET, Answer
 from rljob.core.validation.violation import Violation
 from rljob.launchers.verl.agent import AGENT
+from rljob.launchers.verl.asynchronous import with_mode
 from rljob.launchers.verl.rows import ASYNC
 from rljob.launchers.verl.sizes import engine_sequences, replicas
 
 LATE_BINDING, REQUEST_COUNT, AUTO = "LateBinding", "RequestCount", "Auto"
 FIELD = "spec.optimizations.loadBalancer"
 PAUSED = (
-    f"with trainer.mode {COLOCATE_ASYNC} a pause ends every request before its response has ended, and late binding "
-    "learns the lengths of responses when requests end"
+    "a pause ends every request before its response has ended, and late binding learns the lengths of responses when "
+    "requests end"
 )
 TURNS = (
     "with rollout.agent a response has several requests, and late binding learns the lengths of responses when "
@@ -35,7 +35,7 @@ def decide(spec: RLJobSpec) -> Answer:
     if spec.trainer.mode == "Evaluate":
         return Answer(REQUEST_COUNT, "the number of requests of an evaluation is not known before it starts")
     if ASYNC.holds(spec):
-        return Answer(REQUEST_COUNT, PAUSED)
+        return Answer(REQUEST_COUNT, f"{with_mode(spec)} {PAUSED}")
     if AGENT.holds(spec):
         return Answer(REQUEST_COUNT, TURNS)
     count = replicas(spec) * spec.rollout.parallelism.data
@@ -53,6 +53,6 @@ def check(spec: RLJobSpec) -> Iterator[Violation]:
     if spec.optimizations.load_balancer != LATE_BINDING:
         return
     if ASYNC.holds(spec):
-        yield Violation(FIELD, f"LateBinding, but {PAUSED}; use Auto, or set trainer.mode to Sync")
+        yield Violation(FIELD, f"LateBinding, but {with_mode(spec)} {PAUSED}; use Auto, or set trainer.mode to Sync")
     if AGENT.holds(spec):
         yield Violation(FIELD, f"LateBinding, but {TURNS}; use Auto")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob.api.training import COLOCATE_ASYNC
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import Answer
 from rljob.core.validation.violation import Violation
+from rljob.launchers.verl.asynchronous import with_mode
 from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rows import ASYNC
 
@@ -35,8 +35,8 @@ def check(spec: RLJobSpec) -> Iterator[Violation]:
     if ASYNC.holds(spec) and spec.optimizations.prompt_order == LENGTH_AWARE:
         yield Violation(
             FIELD,
-            f"LengthAware puts responses of similar length into one step, and with trainer.mode {COLOCATE_ASYNC} no "
-            "step waits for its own longest response; remove it, or set trainer.mode to Sync",
+            f"LengthAware puts responses of similar length into one step, and {with_mode(spec)} no step waits for its "
+            "own longest response; remove it, or set trainer.mode to Sync",
         )
         return
     seen = effective(spec)

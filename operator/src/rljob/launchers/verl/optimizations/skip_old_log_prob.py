@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rljob.api.base import Switch
-from rljob.api.training import COLOCATE_ASYNC
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import SET, Answer
 from rljob.core.validation.violation import Violation
+from rljob.launchers.verl.asynchronous import with_mode
 from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.optimizations.switch import DISABLED, ENABLED
 from rljob.launchers.verl.rows import ASYNC
@@ -20,7 +20,7 @@ from rljob_runtime.planning.on_policy import Obstacle, obstacles
 
 FIELD = "spec.optimizations.skipOldLogProb"
 SAME = "one update of a batch makes the ratio 1"
-OLDER = f"with trainer.mode {COLOCATE_ASYNC} responses come from older weights: the ratio is not 1"
+OLDER = "responses come from older weights: the ratio is not 1"
 
 
 def decide(spec: RLJobSpec) -> Answer:
@@ -31,7 +31,7 @@ def decide(spec: RLJobSpec) -> Answer:
     if spec.trainer.mode == "Evaluate":
         return Answer(DISABLED, "trainer.mode Evaluate trains nothing")
     if ASYNC.holds(spec):
-        return Answer(DISABLED, OLDER)
+        return Answer(DISABLED, f"{with_mode(spec)} {OLDER}")
     if (found := next(_obstacles(spec), None)) is not None:
         return Answer(DISABLED, found.reason)
     return Answer(ENABLED, SET if asked is Switch.ENABLED else SAME)
@@ -42,7 +42,7 @@ def check(spec: RLJobSpec) -> Iterator[Violation]:
     if spec.optimizations.skip_old_log_prob is not Switch.ENABLED or spec.trainer.mode == "Evaluate":
         return
     if ASYNC.holds(spec):
-        yield Violation(FIELD, f"Enabled, but {OLDER}; set it to Auto, or trainer.mode to Sync")
+        yield Violation(FIELD, f"Enabled, but {with_mode(spec)} {OLDER}; set it to Auto, or trainer.mode to Sync")
     else:
         for one in _obstacles(spec):
             field = effective(spec).field(one.key)

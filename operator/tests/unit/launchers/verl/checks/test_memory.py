@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, group, merged, small_spec, typed, validate
+from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, apart, group, merged, small_spec, typed, validate
 from corpus.memory import OFFLOADED, SWAPPED, WIDE, on_a3
 
 from rljob.core.spec.model_shape import known_shape
@@ -185,6 +185,73 @@ def test_a_fix_is_one_that_the_job_can_apply(phase: PhaseName, change: Json, tol
     plan = memory_plan(spec, shape)
     assert plan is not None
     assert fixes(phase, spec, plan) == told
+
+
+WHOLE: Json = {"devicesPerNode": 16}
+BUCKET = "verl.overrides[actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes]"
+APART: Json = merged(apart(WHOLE, WHOLE), {
+    "accelerator": {"class": "atlas-a3"},
+    "model": {"architecture": "Qwen2.5-7B"},
+    "trainer": {"globalBatchSize": 256, "microBatchSizePerDevice": 1},
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("phase", "change", "told"),
+    [
+        (PhaseName.GENERATE, {}, "lower it, or raise rollout.parallelism.tensor"),
+        (PhaseName.RECEIVE, {}, f"lower {BUCKET}, or raise rollout.parallelism.tensor"),
+        (PhaseName.TRANSFER, {}, f"lower {BUCKET}, {OFFLOAD.replace(', ', ', or ')}"),
+        (
+            PhaseName.RECEIVE,
+            {"model": {"architecture": "Qwen3-30B-A3B"}},
+            f"lower {BUCKET}, or raise rollout.parallelism.tensor or expert",
+        ),
+    ],
+)
+def test_a_fix_of_one_role_is_of_its_own_dies(phase: PhaseName, change: Json, told: str) -> None:
+    spec = typed(small_spec(merged(APART, change)))
+    shape = known_shape(spec)
+    assert shape is not None
+    plan = memory_plan(spec, shape)
+    assert plan is not None
+    assert fixes(phase, spec, plan) == told
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        # Both roles on the same dies would not leave as much.
+        ({"rollout": {"memoryFraction": "0.9"}}, None, ""),
+        (
+            {"rollout": {"memoryFraction": "1"}},
+            "spec.rollout.memoryFraction",
+            "generate takes 64.0 of a die's 64 GiB of the rollout",
+        ),
+        (
+            {"verl": {"overrides": {BUCKET[15:-1]: 20_000}}},
+            "spec.rollout.parallelism",
+            "weight reception takes",
+        ),
+        (
+            {"trainer": {"backend": "Megatron"}, "verl": {"overrides": {BUCKET[15:-1]: 8_000}}},
+            "spec.trainer.parallelism",
+            "weight transfer takes",
+        ),
+    ],
+)
+def test_each_role_has_the_memory_of_its_own_dies(change: Json, field: str | None, words: str) -> None:
+    checked = validate("sums", small_spec(merged(APART, change)))
+    found = [(violation.field, violation.message) for violation in (*checked.violations, *checked.warnings)]
+    assert not [message for place, message in found if field is None]
+    assert field is None or any(place == field and words in message for place, message in found), found
+
+
+def test_a_buffer_of_either_role_is_judged() -> None:
+    env = {"template": {"env": [{"name": "HCCL_BUFFSIZE", "value": "many"}]}}
+    for groups, number in ((apart(merged(WHOLE, env), WHOLE), 0), (apart(WHOLE, merged(WHOLE, env)), 1)):
+        (found,) = fields(merged(APART, groups))[0]
+        assert found == f"spec.workerGroups[{number}].template.env[0]"
 
 
 def test_probabilities_are_many() -> None:
