@@ -86,6 +86,14 @@ def group(change: Mapping[str, Any]) -> Json:
     return {"workerGroups": [merged({"name": "trainer", "nodes": 1, "devicesPerNode": 2}, change)]}
 
 
+def apart(trainer: Mapping[str, Any] | None = None, rollout: Mapping[str, Any] | None = None) -> Json:
+    """Return the change of a spec whose workers train or generate, with changes of the two groups."""
+    train: Json = {"name": "train", "roles": ["Trainer"], "nodes": 1, "devicesPerNode": 2}
+    generate: Json = {"name": "generate", "roles": ["Rollout"], "nodes": 1, "devicesPerNode": 2}
+    groups = [merged(train, trainer or {}), merged(generate, rollout or {})]
+    return {"workerGroups": groups, "trainer": {"mode": "SeparateAsync"}}
+
+
 def saving(change: Mapping[str, Any]) -> Json:
     """Return a change of a spec, and a volume at /data that all pods share, which checkpoints need."""
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}

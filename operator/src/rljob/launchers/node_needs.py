@@ -24,7 +24,7 @@ def binds_cores(spec: RLJobSpec) -> bool:
 def node_needs(spec: RLJobSpec) -> NodeNeeds:
     """Return what each worker node must offer; what neither the manifest nor the class states is not checked."""
     facts, group = facts_of(spec), spec.trainer_group
-    template = sized(spec, group.template)
+    template = sized(spec, group)
     return NodeNeeds(
         # Millicores are a share of CPU time; there is no number of cores to check.
         cpus=None if (template.cpu or "m").endswith("m") else _whole(template.cpu) or None,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rljob.api.status import Decision
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 from rljob.core.observed import PodGroupApi
 from rljob.core.scheduling import gang
 from rljob.render.accelerators import facts_of
@@ -41,6 +41,9 @@ def decide(
 ) -> list[Decision]:
     """Answer every question, the launcher's own first; `pod_groups` is None where no cluster was asked."""
     answers = [(question.name, question.decide(spec)) for question in (*launchers_own, *QUESTIONS)]
+    answers += [
+        (f"workerGroups[{n}].template", _worker_size(spec, group)) for n, group in enumerate(spec.worker_groups)
+    ]
     answers.append((gang.FIELD, Answer(*gang.decide_gang(spec, pod_groups))))
     return [Decision(name=name, value=answer.value, reason=answer.reason) for name, answer in answers]
 
@@ -57,9 +60,8 @@ def _driver_mounts(spec: RLJobSpec) -> Answer:
     return Answer(found.value, f"from the accelerator table, class {spec.accelerator.class_}")
 
 
-def _worker_size(spec: RLJobSpec) -> Answer:
-    own = spec.trainer_group.template
-    template = sized(spec, own)
+def _worker_size(spec: RLJobSpec, group: WorkerGroup) -> Answer:
+    own, template = group.template, sized(spec, group)
     parts = {"cpu": template.cpu, "memory": template.memory, "sharedMemory": template.shared_memory}
     given = {"cpu": own.cpu, "memory": own.memory, "sharedMemory": own.shared_memory}
     text = ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None) or "none"
@@ -102,5 +104,4 @@ QUESTIONS = (
     Question("stop.mode", _stop_mode),
     Question("checkpoint.resume", _resume),
     Question("accelerator.driverMounts", _driver_mounts),
-    Question("workerGroups[0].template", _worker_size),
 )

@@ -191,8 +191,9 @@ def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _memory_holds_shared_memory(spec: RLJobSpec) -> Iterator[Violation]:
     """The contents of /dev/shm count as memory of the pod."""
+    workers = {f"{path}.template": sized(spec, group) for path, group in fields.groups(spec)}
     for path, own in fields.templates(spec):
-        template = sized(spec, own) if path == fields.WORKERS else own
+        template = workers.get(path, own)
         memory, shared = template.memory, template.shared_memory
         if memory is not None and shared is not None and quantity(shared) >= quantity(memory):
             yield Violation(

@@ -1,7 +1,7 @@
 """Every Auto is decided once, with a correct reason."""
 
 import pytest
-from builders import Json, group, merged, small_spec, typed
+from builders import Json, apart, group, merged, small_spec, typed
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import QUESTIONS, decide
@@ -78,6 +78,7 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("workerGroups[0].template", (), "none", "no default size"),
         ("workerGroups[0].template", (ATLAS, sized("46")), "cpu 46, memory 358400Mi, sharedMemory 65536Mi", "memory"),
         ("workerGroups[0].template", (group({"template": {"cpu": "46"}}),), "cpu 46", "set in the spec"),
+        ("workerGroups[1].template", (apart(None, {"template": {"cpu": "46"}}),), "cpu 46", "set in the spec"),
         ("optimizations.gcFreeze", (), "Enabled", "lives as long as the process"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Enabled"}},), "Enabled", "set in the spec"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),

@@ -112,7 +112,7 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
     controller of TransferQueue 0.1.11 (transfer_queue/storage/simple_storage.py:722, controller.py:943).
     """
     group = spec.rollout_group
-    cpu = sized(spec, group.template).cpu
+    cpu = sized(spec, group).cpu
     if cpu is None or facts_of(spec).ray_cpus_per_device is not None:
         return
     # KubeRay rounds the request up and passes it to Ray: generateRayStartCommand of v1.6.2.
