@@ -87,10 +87,11 @@ def group(change: Mapping[str, Any]) -> Json:
 
 
 def apart(trainer: Mapping[str, Any] | None = None, rollout: Mapping[str, Any] | None = None) -> Json:
-    """Return the change of a spec whose workers train or generate, with changes of the two groups."""
-    train: Json = {"name": "train", "roles": ["Trainer"], "nodes": 1, "devicesPerNode": 2}
-    generate: Json = {"name": "generate", "roles": ["Rollout"], "nodes": 1, "devicesPerNode": 2}
-    groups = [merged(train, trainer or {}), merged(generate, rollout or {})]
+    """Return the change of a spec that lets one group train and another one generate."""
+    groups = [
+        merged({"name": "train", "roles": ["Trainer"], "nodes": 1, "devicesPerNode": 2}, trainer or {}),
+        merged({"name": "generate", "roles": ["Rollout"], "nodes": 1, "devicesPerNode": 2}, rollout or {}),
+    ]
     return {"workerGroups": groups, "trainer": {"mode": "SeparateAsync"}}
 
 
