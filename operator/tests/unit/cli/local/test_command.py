@@ -242,7 +242,7 @@ def test_groups_that_stand_apart_are_refused_with_the_modes_of_one_node(
     runtime: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert runtime.is_dir()
-    pair = apart({"template": TEMPLATE})
+    pair = apart({"template": TEMPLATE}, {"template": TEMPLATE})
     trainer = {"steps": 5, "globalBatchSize": 32, "mode": "SeparateAsync"}
     assert run(manifest({"workerGroups": pair["workerGroups"], "trainer": trainer})) == 2
     assert "trainer.mode SeparateAsync: a local run has one node" in capsys.readouterr().err

@@ -343,8 +343,8 @@ def test_nodes_that_nobody_avoids_may_be_unfit_too(node: NodeFacts) -> None:
 
 
 def test_a_job_of_two_groups_waits_for_the_nodes_of_both() -> None:
-    pair = merged(SPEC, apart())
-    pair["workerGroups"][0]["template"] = SPEC["workerGroups"][0]["template"]
+    template = {"template": SPEC["workerGroups"][0]["template"]}
+    pair = merged(SPEC, apart(template, template))
     avoided = {"name": "n1", "reason": "DeviceFault", "until": times.to_text(at(EXCLUDED_SECONDS))}
     begun = merged(status_begun(pair), {"intent": {"ended": True}, "excludedNodes": [avoided]})
     new = wrote(decide(waiting(TWO, look(offered=1), spec=pair, status=begun)))
