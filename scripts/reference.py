@@ -137,6 +137,7 @@ def rljob_page() -> str:
                 ("Job of an initializer", "`<job>-<first 5 of uid>-<initializer>`"),
                 ("labels of all of them", "`rljob.dev/job`, `rljob.dev/job-uid`, `rljob.dev/cluster-generation`"),
                 ("label of the RayCluster", "`rljob.dev/accelerator`: its accelerator class"),
+                ("label of the workers of one role", "`rljob.dev/role`: `trainer` or `rollout`"),
             ],
         ),
     ]

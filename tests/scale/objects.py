@@ -50,6 +50,16 @@ def spec(workers: int) -> Manifest:
     }
 
 
+def apart(wanted: Manifest, trainers: int, rollouts: int) -> Manifest:
+    """Return such a spec with workers that train and others that generate."""
+    (group,) = wanted["workerGroups"]
+    groups = [
+        group | {"name": "train", "roles": ["Trainer"], "nodes": trainers},
+        group | {"name": "generate", "roles": ["Rollout"], "nodes": rollouts},
+    ]
+    return wanted | {"workerGroups": groups, "trainer": wanted["trainer"] | {"mode": "SeparateAsync"}}
+
+
 def rljobs(settings: Settings) -> Iterator[Manifest]:
     """Yield the RLJobs."""
     wanted = spec(settings.workers)

@@ -140,6 +140,7 @@ SHAPES = (
     Shape("A3 SuperPoD 8x16, Qwen3-235B", "qwen3-235b.yaml", A3_SUPERPOD, 8),
     Shape("A3 SuperPoD 16x16, DeepSeek-V3", "deepseek-v3.yaml", A3_SUPERPOD, 16),
     Shape("A3 SuperPoD 8x16, host network", "ascend/a3-superpod-host-network.yaml", A3_SUPERPOD, 8, on_host=True),
+    Shape("A3 SuperPoD 8x16 and 8x16, Qwen3-235B", "qwen3-235b-separate.yaml", A3_SUPERPOD, 16),
     Shape("CCE 8x16, ascend-1980", "ascend/cce-a3.yaml", CCE_A3, 8),
 )
 

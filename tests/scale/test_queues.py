@@ -83,9 +83,10 @@ class Scene:
         conditions: list[Manifest] = self.rljobs[name]["status"]["conditions"]
         return next(entry for entry in conditions if entry["type"] == "Admitted")
 
-    async def submit(self, name: str, priority: str) -> None:
-        """Create a job of the team `busy`."""
-        spec = objects.spec(WORKERS) | {
+    async def submit(self, name: str, priority: str, workers: int = WORKERS, rollouts: int = 0) -> None:
+        """Create a job of the team `busy`; workers that only generate are a group of their own."""
+        wanted = objects.spec(workers)
+        spec = (objects.apart(wanted, workers, rollouts) if rollouts else wanted) | {
             "scheduling": {"queueName": "cards", "workloadPriorityClassName": priority},
         }
         metadata = {"name": name, "namespace": objects.NAMESPACE}
@@ -154,6 +155,34 @@ async def test_a_priority_that_does_not_exist_is_reported(scene: Scene) -> None:
 
 def _reason(seen: Scene) -> str:
     return str(seen.admitted("lost")["reason"])
+
+
+async def test_workers_of_two_groups_are_admitted_together_or_not_at_all(scene: Scene) -> None:
+    for name in tuple(scene.rljobs):
+        await scene.client.ask("DELETE", f"{objects.RLJOBS}/{name}")
+    await scene.until("nothing is used", lambda seen: not seen.jobs and seen.shares["busy"].used == 0)
+    await scene.submit("wide", "low", workers=2 * WORKERS - 1)
+    await scene.until("the wide one trains", lambda seen: seen.state("wide") == "Training")
+    await scene.submit("pair", "low", workers=1, rollouts=1)
+    await scene.until("the pair waits", lambda seen: seen.state("pair") == "Queued" and "pair" in seen.jobs)
+    assert scene.shares["busy"].used == 2 * CARDS - objects.DEVICES, "quota for either group is left, and not taken"
+    assert await _admitted_sets(scene) == {}
+    await scene.client.ask("DELETE", f"{objects.RLJOBS}/wide")
+    await scene.until("the pair trains", lambda seen: seen.state("pair") == "Training")
+    assert scene.shares["busy"].used == 2 * objects.DEVICES
+    assert await _admitted_sets(scene) == {"head": 1, "train": 1, "generate": 1}
+
+
+async def _admitted_sets(scene: Scene) -> dict[str, int]:
+    """Return the pods that Kueue has admitted of the job `pair`, by PodSet."""
+    workloads, _ = await scene.client.list(f"{GROUP}/workloads")
+    admissions = [
+        (workload.get("status") or {}).get("admission") or {}
+        for workload in workloads
+        if any(owner["name"].startswith("pair-") for owner in workload["metadata"].get("ownerReferences") or ())
+    ]
+    assert len(admissions) == 1
+    return {each["name"]: each["count"] for each in admissions[0].get("podSetAssignments") or ()}
 
 
 async def test_quota_is_free_again_when_the_jobs_are_gone_and_was_never_exceeded(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Our operator with a real Volcano: two jobs that each need the whole fleet. One runs, the other holds nothing.
+"""Our operator with a real Volcano: a job of some nodes, and one of two groups that needs all. The other holds nothing.
 
 The control plane, KubeRay, Volcano and the operator are real; nodes are KWOK's, and tests/scale/heads.py simulates the
 heads. Pods of both jobs must never be on nodes at the same time.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ import pytest_asyncio
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.cluster.token import TokenKey
 from rljob.render.labels import JOB
+from rljob.render.podgroup import TASK
 from tests.scale import objects
 from tests.scale.client import Client, Manifest
 from tests.scale.heads import Heads
@@ -43,6 +45,8 @@ class Scene:
     """By job."""
     bound: dict[str, int] = field(default_factory=dict)
     """Number of pods on nodes, by job."""
+    tasks: dict[str, int] = field(default_factory=dict)
+    """Number of pods of the second job on nodes, by task of Volcano."""
     both_held: bool = False
 
     async def look(self) -> None:
@@ -51,11 +55,10 @@ class Scene:
         self.jobs = {job["metadata"]["name"]: job for job in (await self.client.list(objects.RLJOBS))[0]}
         groups, _ = await self.client.list(POD_GROUPS)
         self.groups = {group["metadata"]["labels"][JOB]: group for group in groups}
-        self.bound = dict.fromkeys(self.jobs, 0)
-        for pod in pods:
-            if pod["spec"].get("nodeName"):
-                name = pod["metadata"]["labels"][JOB]
-                self.bound[name] = self.bound.get(name, 0) + 1
+        held = [pod for pod in pods if pod["spec"].get("nodeName")]
+        self.bound = dict.fromkeys(self.jobs, 0) | Counter(pod["metadata"]["labels"][JOB] for pod in held)
+        mine = [pod["metadata"] for pod in held if pod["metadata"]["labels"][JOB] == "two"]
+        self.tasks = Counter(metadata["annotations"][TASK] for metadata in mine)
         self.both_held |= sum(count > 0 for count in self.bound.values()) > 1
 
     async def until(self, what: str, reached: Callable[[Scene], bool]) -> None:
@@ -78,9 +81,9 @@ class Scene:
         conditions: list[Manifest] = self.jobs[name]["status"]["conditions"]
         return next(entry for entry in conditions if entry["type"] == kind)
 
-    async def submit(self, name: str, scheduling: Manifest) -> None:
-        """Create a job that needs all NPUs."""
-        spec = objects.spec(NODES) | {
+    async def submit(self, name: str, scheduling: Manifest, trainers: int, rollouts: int) -> None:
+        """Create a job of so many workers; those that only generate are a group of their own."""
+        spec = objects.spec(trainers) | {
             "accelerator": {"class": "atlas-a2"},
             "scheduling": scheduling,
             "deadlines": {"startSeconds": START_SECONDS},
@@ -90,6 +93,8 @@ class Scene:
         spec["workerGroups"][0]["devicesPerNode"] = DEVICES
         spec["workerGroups"][0]["template"]["cpu"] = "64"
         spec["trainer"]["globalBatchSize"] = 8 * DEVICES * NODES
+        if rollouts:
+            spec = objects.apart(spec, trainers, rollouts)
         metadata = {"name": name, "namespace": objects.NAMESPACE}
         job = {"apiVersion": API_VERSION, "kind": "RLJob", "metadata": metadata, "spec": spec}
         await self.client.ask("POST", objects.RLJOBS, job)
@@ -104,7 +109,7 @@ def a2_node(number: int) -> Manifest:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scene() -> AsyncIterator[Scene]:
-    """Start all components, with a fleet that one job fills."""
+    """Start all components, with a fleet that the larger job fills."""
     async with control_plane() as plane, plane.client() as client:
         await install(client)
         await client.create_all("/api/v1/nodes", map(a2_node, range(NODES)))
@@ -121,11 +126,11 @@ async def scene() -> AsyncIterator[Scene]:
 
 async def test_one_of_two_runs_and_the_other_holds_nothing_and_says_why(scene: Scene) -> None:
     topology = {"level": "2", "mode": "Preferred"}
-    await scene.submit("one", {})
+    await scene.submit("one", {}, NODES - 1, 0)
     await scene.until("one trains", lambda seen: seen.state("one") == "Training")
-    await scene.submit("two", {"gang": "Volcano", "topology": topology})
+    await scene.submit("two", {"gang": "Volcano", "topology": topology}, NODES - 1, 1)
     await scene.until("two waits", lambda seen: seen.state("two") == "Queued")
-    assert scene.bound == {"one": NODES + 1, "two": 0}
+    assert scene.bound == {"one": NODES, "two": 0}, "the node that is left would hold the workers that generate"
     admitted = scene.condition("two", "Admitted")
     assert admitted["status"] == "False"
     assert admitted["message"].startswith("queue default of Volcano: ")
@@ -144,6 +149,7 @@ async def test_the_wait_costs_no_time_to_start_and_ends_when_the_other_does(scen
     await scene.client.ask("DELETE", f"{objects.RLJOBS}/one")
     await scene.until("two trains", lambda seen: seen.state("two") == "Training")
     assert scene.bound["two"] == NODES + 1
+    assert scene.tasks == {"head": 1, "workers-train": NODES - 1, "workers-generate": 1}
     assert not scene.jobs["two"]["status"].get("restarts")
     assert not scene.both_held
 

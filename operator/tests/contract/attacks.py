@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from builders import Json, small_spec
+from builders import Json, apart, small_spec
 from corpus.bad import group, merged, template
 
 
@@ -256,6 +256,12 @@ ATTACKS: dict[str, Attack] = {
     "more cards than the namespace has": limited(
         merged({"accelerator": {"class": "atlas-a3"}}, group({"nodes": 4, "devicesPerNode": 16})),
         *("spec.workerGroups requests 32 cards of class atlas-a3", "allows 16 per job", "fewer nodes"),
+    ),
+    "more cards in two groups than the namespace has": limited(
+        merged(
+            {"accelerator": {"class": "atlas-a3"}}, apart({"nodes": 2, "devicesPerNode": 16}, {"devicesPerNode": 16})
+        ),
+        *("spec.workerGroups requests 24 cards of class atlas-a3", "allows 16 per job", "fewer nodes"),
     ),
     "hardware of others": limited(
         merged({"accelerator": {"class": "atlas-a2"}}, group({"devicesPerNode": 8})),

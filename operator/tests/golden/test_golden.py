@@ -22,6 +22,7 @@ JOBS = sorted(
         *(FOLDER / "jobs").glob("*.yaml"),
         EXAMPLES / "ascend/a3-superpod-host-network.yaml",
         EXAMPLES / "qwen3-32b-async.yaml",
+        EXAMPLES / "qwen3-235b-separate.yaml",
     ],
     key=lambda path: path.name,
 )

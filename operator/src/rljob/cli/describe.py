@@ -317,14 +317,14 @@ def _wanted_pods(world: World) -> int:
 
 
 def _devices(cluster: Manifest) -> dict[str, int]:
-    """Return the extended resources of the workers, with their number per pod."""
-    return {
-        resource: int(quantity(str(count)))
-        for group in cluster["spec"].get("workerGroupSpecs") or ()
-        for container in group["template"]["spec"]["containers"]
-        for resource, count in ((container.get("resources") or {}).get("limits") or {}).items()
-        if "/" in resource
-    }
+    """Return the extended resources of the workers, with the largest number per pod."""
+    most: dict[str, int] = {}
+    for group in cluster["spec"].get("workerGroupSpecs") or ():
+        for container in group["template"]["spec"]["containers"]:
+            for resource, count in ((container.get("resources") or {}).get("limits") or {}).items():
+                if "/" in resource:
+                    most[resource] = max(most.get(resource, 0), int(quantity(str(count))))
+    return most
 
 
 def _owns(owner: Manifest, child: Manifest) -> bool:

@@ -25,6 +25,7 @@ from rljob.core.observed import Manifest, Observed, RecipeId, Unseen
 from rljob.core.plan import EventNote, Plan
 from rljob.core.scheduling.gang import decided_gang
 from rljob.core.scheduling.node_faults import NodeFault, node_faults_of
+from rljob.core.scheduling.worker_sizes import WorkerSizes
 from rljob.core.spec.mutability import change_violations
 from rljob.core.spec.recipes import reference_id
 from rljob.core.status import Writer, condition, document
@@ -274,9 +275,14 @@ class Context(Watched):
         held, looks, spec = self.observed.held, self.observed.looks, self.frozen_spec
         if isinstance(held, Unseen) or spec is None or not class_is_known(spec):
             return Unseen.UNSEEN
-        found = node_faults_of(held, looks, facts_of(spec).resource, spec.trainer_group.devices_per_node)
+        found = node_faults_of(held, looks, facts_of(spec).resource, WorkerSizes.of_spec(spec))
         # Only if every node was read can it be said that none has a fault.
         return found if found or all(place.node in looks for place in held) else Unseen.UNSEEN
+
+    @property
+    def worker_sizes(self) -> WorkerSizes | None:
+        """The devices of the workers of this cluster generation; None if its spec cannot be read."""
+        return WorkerSizes.of_spec(self.frozen_spec) if self.frozen_spec else None
 
     def timed_anew(self) -> Intent:
         """Return the intent with its start deadline counted from now."""

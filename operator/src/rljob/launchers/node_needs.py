@@ -29,7 +29,7 @@ def node_needs(spec: RLJobSpec) -> NodeNeeds:
     All nodes are checked alike, so that of groups with different sizes the smaller one counts.
     """
     facts, groups = facts_of(spec), spec.worker_groups
-    templates = [sized(spec, group.template) for group in groups]
+    templates = [sized(spec, group) for group in groups]
     return NodeNeeds(
         # Millicores are a share of CPU time; there is no number of cores to check.
         cpus=_least(None if (each.cpu or "m").endswith("m") else _whole(each.cpu) or None for each in templates),

@@ -57,7 +57,9 @@ def evaluation_document(
         None if memory_bytes is None else f"{math.ceil(memory_bytes / resources.MEBIBYTE)}Mi"
     )
     trainer = {name: value for name, value in document["trainer"].items() if not name.startswith(OF_TRAINER)}
-    group = document["workerGroups"][0]
+    # Their template mounts the checkpoints.
+    group = document["workerGroups"][spec.worker_groups.index(spec.trainer_group)]
+    group.pop("roles", None)
     group |= {"nodes": evaluation.nodes} if evaluation.nodes else {}
     group |= {"devicesPerNode": evaluation.devices_per_node} if evaluation.devices_per_node else {}
     data = document["data"] | ({"validation": list(evaluation.validation)} if evaluation.validation else {})

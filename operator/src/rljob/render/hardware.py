@@ -13,7 +13,7 @@ from rljob.api.accelerators import AcceleratorFacts, DriverMounts, HostPath, Hos
 from rljob.api.base import Json
 from rljob.api.pods import PodTemplate
 from rljob.api.quantity import quantity
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 from rljob.render.accelerators import facts_of
 
 DRIVER_VOLUME = "rljob-driver"
@@ -24,12 +24,12 @@ SCHEDULE_POLICY = "huawei.com/schedule_policy"
 """Annotation of Ascend-for-Volcano. From 26.1 on, it is read from plain pods and from the PodGroup."""
 
 
-def sized(spec: RLJobSpec, template: PodTemplate) -> PodTemplate:
-    """Return the template of a worker pod, completed by the class's size.
+def sized(spec: RLJobSpec, group: WorkerGroup) -> PodTemplate:
+    """Return the template of a group's pods, completed by the class's size.
 
     If the user sets only memory, the class's /dev/shm might exceed it; it is then left to Ray's default.
     """
-    facts, devices = facts_of(spec), spec.trainer_group.devices_per_node
+    facts, template, devices = facts_of(spec), group.template, group.devices_per_node
     if facts.pod is None:
         return template
     size = facts.pod if devices >= facts.devices_per_node else _part(facts.pod, devices, facts.devices_per_node)

@@ -119,7 +119,7 @@ def super_pod_block(spec: RLJobSpec) -> int | None:
     nodes, policy = spec.scheduling.topology.nodes_per_super_pod_block, facts_of(spec).schedule_policy
     if nodes is None or policy is None or not policy.endswith("-sp"):
         return None
-    return nodes * spec.trainer_group.devices_per_node
+    return nodes * max(group.devices_per_node for group in spec.worker_groups)
 
 
 def _block_annotations(spec: RLJobSpec) -> dict[str, str]:

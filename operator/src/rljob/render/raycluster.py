@@ -13,7 +13,20 @@ from typing import Any
 from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
-from rljob.render import code, env, hardware, injection, labels, packages, pods, ports, resources, stopping, topology
+from rljob.render import (
+    code,
+    env,
+    hardware,
+    injection,
+    labels,
+    packages,
+    pods,
+    ports,
+    resources,
+    roles,
+    stopping,
+    topology,
+)
 from rljob.render.accelerators import facts_of
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity, cluster_name
@@ -78,8 +91,8 @@ def build_raycluster(
     for group in (head, *workers):
         avoid_nodes(group["template"]["spec"], avoided_nodes)
     if gang is Gang.NONE:
-        for group in workers:
-            keep_together(spec, group["template"]["spec"], name)
+        for of_spec, group in zip(spec.worker_groups, workers, strict=True):
+            keep_together(spec, of_spec, group["template"]["spec"], name)
     if block is not None:
         _use_block(metadata, head, workers, block)
     cluster = {
@@ -164,7 +177,7 @@ def _with_sidecar(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: str, generation: int) -> dict[str, Any]:
-    facts, template = facts_of(spec), hardware.sized(spec, group.template)
+    facts, template = facts_of(spec), hardware.sized(spec, group)
     devices = {facts.resource: group.devices_per_node}
     mounts = pods.user_mounts(template) + code.code_mounts(spec)
     driver = hardware.driver_paths(spec, frozenset(mount["mountPath"] for mount in mounts))
@@ -186,7 +199,9 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     hardware.require_class(spec, pod)
     if (runtime_class := hardware.runtime_class(spec)) is not None:
         pod["runtimeClassName"] = runtime_class
-    worker_annotations = hardware.cluster_annotations(spec) | topology.kueue_annotations(spec)
+    worker_annotations = hardware.cluster_annotations(spec) | topology.kueue_annotations(spec, group.template)
+    metadata = _pod_metadata(job, spec, group.template, generation, worker_annotations)
+    metadata["labels"] |= roles.pod_labels(group)
     return {
         "groupName": group.name,
         "replicas": group.nodes,
@@ -195,14 +210,14 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         "numOfHosts": 1,
         "rayStartParams": _worker_start_params(group, facts, template.cpu),
         "template": {
-            "metadata": _pod_metadata(job, spec, group.template, generation, worker_annotations),
+            "metadata": metadata,
             "spec": settle(apply_patch(pod, spec.pod_spec_patch.workers)),
         },
     }
 
 
 def _worker_start_params(group: WorkerGroup, facts: AcceleratorFacts, cpu: str | None) -> dict[str, str]:
-    params = {"resources": _offered(group.devices_per_node)}
+    params = {"resources": _offered(group.devices_per_node, **roles.ray_resources(group))}
     if facts.ray_cpus_per_device is not None:
         params["num-cpus"] = str(facts.ray_cpus_per_device * group.devices_per_node)
     elif cpu is not None and not facts.is_npu:
@@ -211,9 +226,9 @@ def _worker_start_params(group: WorkerGroup, facts: AcceleratorFacts, cpu: str |
     return params
 
 
-def _offered(devices: int) -> str:
+def _offered(devices: int, **others: int) -> str:
     # KubeRay passes the value to a shell, so the JSON is quoted once more (kuberay issue 1984).
-    return json.dumps(json.dumps({RAY_RESOURCE: devices}))
+    return json.dumps(json.dumps({RAY_RESOURCE: devices, **others}))
 
 
 def _pod_metadata(

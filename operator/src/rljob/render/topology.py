@@ -8,6 +8,7 @@ a PodSet with a request only to flavors with a Topology, and one without a reque
 
 from __future__ import annotations
 
+from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render.accelerators import facts_of
 
@@ -30,10 +31,11 @@ def level_of(spec: RLJobSpec) -> str | None:
     return facts_of(spec).super_pod_label if means_super_pod else None
 
 
-def kueue_annotations(spec: RLJobSpec) -> dict[str, str]:
-    """Return annotations of worker pods.
+def kueue_annotations(spec: RLJobSpec, template: PodTemplate) -> dict[str, str]:
+    """Return annotations of the worker pods of a template.
 
-    Empty without a Kueue queue, or if neither job nor class has topology settings.
+    Kueue places each PodSet by itself, so a domain holds all workers of one group. Empty without a Kueue queue, or if
+    neither job nor class has topology settings.
     """
     if spec.scheduling.queue_name is None or spec.scheduling.gang == "Volcano":
         return {}
@@ -44,7 +46,7 @@ def kueue_annotations(spec: RLJobSpec) -> dict[str, str]:
         asked[REQUIRED if topology.mode == "Required" else PREFERRED] = level
     if block is not None and facts.super_pod_label is not None:
         asked |= {BLOCK_LEVEL: facts.super_pod_label, BLOCK_SIZE: str(block)}
-    if not asked and facts.topology_levels and not {REQUIRED, PREFERRED} & set(spec.trainer_group.template.annotations):
+    if not asked and facts.topology_levels and not {REQUIRED, PREFERRED} & set(template.annotations):
         # Without any request, Kueue admits no pod to nodes whose flavor has a Topology; it rejects two requests.
         return {ANYWHERE: "true"}
     return asked

@@ -34,7 +34,6 @@ from rljob_runtime.contract.foreign_json import ForeignJSONError, legible
 from rljob_runtime.contract.foreign_json import parse as parse_foreign_json
 from rljob_runtime.contract.job import (
     CONTRACT_VERSION,
-    ROLE_RESOURCES,
     RUNTIME_VERSION,
     JobConfig,
     LogRule,
@@ -55,6 +54,7 @@ from rljob_runtime.contract.names import (
     IMAGE_SHELL_FILE,
     INJECTED_FOLDER,
     RAY_WITHOUT_TOKENS,
+    ROLE_RESOURCES,
     UNAUTHENTICATED_RAY_MINIMUM,
     AttemptVariable,
     PodVariable,

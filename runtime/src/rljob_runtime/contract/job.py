@@ -48,10 +48,6 @@ class Role(enum.StrEnum):
     ROLLOUT = "Rollout"
 
 
-ROLE_RESOURCES = {Role.TRAINER: "rljob_trainer", Role.ROLLOUT: "rljob_rollout"}
-"""Ray resources that the nodes of a role offer if roles stand apart. A fraction of one keeps a process on its nodes."""
-
-
 @dataclass(frozen=True)
 class NodeGroup:
     """Worker nodes of one role, for a job whose trainer and rollout stand apart."""

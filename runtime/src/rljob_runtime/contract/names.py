@@ -9,10 +9,14 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rljob_runtime.contract.job import Role
+
 IMAGE_SHELL_FILE = "/opt/ascend/environment.sh"
 """Value of BASH_ENV in the Ascend image: a script that sets CANN's environment for every shell."""
 
 
+ROLE_RESOURCES: Mapping[Role, str] = {Role.TRAINER: "rljob_trainer", Role.ROLLOUT: "rljob_rollout"}
+"""Ray resources that pin actors to nodes of a role, where trainer and rollout stand apart: a node has 1 of its own."""
 INJECTED_FOLDER = "/rljob"
 """Where the runtime that an init container has copied is mounted. Its folder `code` belongs on PYTHONPATH."""
 

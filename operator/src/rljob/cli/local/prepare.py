@@ -67,6 +67,15 @@ def require_runtime(launcher: LauncherOf, spec: RLJobSpec) -> None:
         )
 
 
+def require_one_group(spec: RLJobSpec) -> None:
+    """Reject a job whose workers train or generate: one Ray node stands for all workers, and does both."""
+    if len(spec.worker_groups) > 1:
+        raise UsageError(
+            f"spec.trainer.mode {spec.trainer.mode}: a local run has one node, which trains and generates in turns; "
+            "set trainer.mode to ColocateAsync or Sync, with one worker group of both roles"
+        )
+
+
 def require_accelerator(spec: RLJobSpec, devices: Path = Path("/dev")) -> None:
     """Reject a job that needs more NPUs than this machine has."""
     if facts_of(spec).platform is Platform.CPU:

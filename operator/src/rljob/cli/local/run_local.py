@@ -20,7 +20,14 @@ from rljob.cli.local.folder import JobFolder, State, held, write
 from rljob.cli.local.follow import Attempt, Interrupts, follow, outcome_of
 from rljob.cli.local.guard import dismiss, start_guard
 from rljob.cli.local.initializers import InitializerError, run_initializers
-from rljob.cli.local.prepare import LocalOptions, Prepared, prepare, require_accelerator, require_runtime
+from rljob.cli.local.prepare import (
+    LocalOptions,
+    Prepared,
+    prepare,
+    require_accelerator,
+    require_one_group,
+    require_runtime,
+)
 from rljob.cli.local.processes import Processes
 from rljob.cli.local.ray import RayPlan, plan_ray, start_ray
 from rljob.cli.local.summary import tell_end
@@ -61,6 +68,7 @@ def run_local(
     """Run one valid job and return the exit code; `documents` are the other manifests of its files."""
     if checked.spec is None:
         raise AssertionError("an invalid job is reported and not run")
+    require_one_group(checked.spec)
     require_accelerator(checked.spec)
     require_runtime(given.launcher, checked.spec)
     root = (workdir or Path(".rljob") / name).absolute()

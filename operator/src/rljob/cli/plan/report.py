@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
@@ -56,17 +57,27 @@ class Report:
 
 
 def with_cards(name: str, spec: RLJobSpec, cards: int | None) -> RLJobSpec:
-    """Return the spec with as many nodes as a number of cards needs. Raise UsageError if it is no number of nodes."""
+    """Return the spec with as many nodes as a number of cards needs, the groups in the proportion of the job.
+
+    Raise UsageError if it is no number of nodes.
+    """
     if cards is None:
         return spec
-    group, dies = spec.trainer_group, cards * facts_of(spec).dies_per_card
-    if dies % group.devices_per_node:
+    dies, groups = cards * facts_of(spec).dies_per_card, spec.worker_groups
+    counts = [Fraction(group.nodes * dies, spec.devices) for group in groups]
+    if len(groups) == 1 and counts[0].denominator > 1:
         raise UsageError(
             f"{name}: {cards} cards have {dies} devices, which are no whole nodes of workerGroups[0].devicesPerNode "
-            f"{group.devices_per_node}; choose another number of cards"
+            f"{groups[0].devices_per_node}; choose another number of cards"
         )
-    nodes = group.model_copy(update={"nodes": dies // group.devices_per_node})
-    return spec.model_copy(update={"worker_groups": [nodes if each is group else each for each in spec.worker_groups]})
+    if any(count.denominator > 1 for count in counts):
+        shares = " to ".join(str(group.devices) for group in groups)
+        raise UsageError(
+            f"{name}: {cards} cards have {dies} devices, which are no whole nodes of both worker groups at {shares}; "
+            "choose another number of cards"
+        )
+    changed = [group.model_copy(update={"nodes": int(n)}) for group, n in zip(groups, counts, strict=True)]
+    return spec.model_copy(update={"worker_groups": changed})
 
 
 def plan_report(name: str, spec: RLJobSpec, job: Job | None, lengths: Lengths) -> Report:

@@ -18,6 +18,7 @@ from rljob.core import status, times
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.scheduling.held_nodes import worker_seconds
 from rljob.core.scheduling.node_faults import Held
+from rljob.core.scheduling.worker_sizes import WorkerSizes
 
 
 def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: datetime) -> Attempt:
@@ -28,7 +29,9 @@ def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: 
     return _with_held(attempt, resolved, held, productive)
 
 
-def with_held_before(attempts: Sequence[Attempt], places: Iterable[Held] | Unseen, resolved: Resolved) -> Attempt:
+def with_held_before(
+    attempts: Sequence[Attempt], places: Iterable[Held] | Unseen, resolved: Resolved, sizes: WorkerSizes | None
+) -> Attempt:
     """Return the running attempt with what its workers held before the submission; computed once.
 
     With another driver in the same cluster, that time starts at the end of the attempt before.
@@ -37,21 +40,29 @@ def with_held_before(attempts: Sequence[Attempt], places: Iterable[Held] | Unsee
     if attempt.device_seconds is not None or isinstance(places, Unseen):
         return attempt
     submitted, earliest = times.from_text(attempt.submitted_time), times.from_text(before[-1]) if before else None
-    moments = [place.since for place in places if place.works and place.since is not None]
+    moments = [(place.group, place.since) for place in places if place.works and place.since is not None]
     if not moments:
         return attempt
-    begun = [moment if earliest is None else max(moment, earliest) for moment in moments]
-    seconds = sum(max((submitted - moment).total_seconds(), 0.0) for moment in begun)
-    held = resolved.devices / resolved.nodes * seconds
+    begun = [(group, moment if earliest is None else max(moment, earliest)) for group, moment in moments]
+    waited = [(group, max((submitted - moment).total_seconds(), 0.0)) for group, moment in begun]
+    held = _device_seconds(waited, resolved, sizes)
     return attempt.model_copy(
         update={"device_seconds": round(held), "card_seconds": round(held * _cards_per_device(resolved))}
     )
 
 
-def with_start_usage(attempt: Attempt, pods: Iterable[Manifest], resolved: Resolved, now: datetime) -> Attempt:
+def with_start_usage(
+    attempt: Attempt, pods: Iterable[Manifest], resolved: Resolved, sizes: WorkerSizes | None, now: datetime
+) -> Attempt:
     """Return the record of a failed start with what its remaining pods held."""
-    seconds = worker_seconds(pods, times.from_text(attempt.submitted_time), now)
-    return _with_held(attempt, resolved, resolved.devices / resolved.nodes * seconds, 0.0)
+    waited = worker_seconds(pods, times.from_text(attempt.submitted_time), now)
+    return _with_held(attempt, resolved, _device_seconds(waited, resolved, sizes), 0.0)
+
+
+def _device_seconds(waited: Iterable[tuple[str, float]], resolved: Resolved, sizes: WorkerSizes | None) -> float:
+    """Return the device-seconds of workers by their groups; without the spec, all workers count alike."""
+    each = resolved.devices / resolved.nodes
+    return sum((sizes.of(group) if sizes else each) * seconds for group, seconds in waited)
 
 
 def _with_held(attempt: Attempt, resolved: Resolved, held: float, productive: float) -> Attempt:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rljob.api.accelerators import AcceleratorFacts
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 from rljob.core.scheduling.node_faults import counts, is_ready
+from rljob.core.scheduling.places import Site, places
 from rljob.core.scheduling.pod_room import UNKNOWN, Offer, default_worker_unplaced, offer_of, unplaced
 from rljob.core.validation.violation import Violation
 from rljob.render.accelerator_table import AcceleratorTable
@@ -80,32 +81,40 @@ class Room:
     all: frozenset[str]
     """Whether or not they can be used now."""
     usable: frozenset[str]
+    places: int
+    """Workers of the job for which all of them have devices."""
+    free: int
+    """Workers of the job for which the usable ones have devices."""
 
 
 def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | None:
     """Return the nodes on which a job may run; None where that is not known."""
     if not nodes.items or not nodes.complete:
         return None
-    facts, group, kept_off = facts_of(spec), spec.trainer_group, frozenset(avoided)
-    mine = [node for node in nodes.items if _has_labels(facts, node, group.template.node_selector)]
-    whole = [node for node in mine if node.capacity.get(facts.resource, 0) >= group.devices_per_node]
-    usable = [
-        node.name
-        for node in whole
-        if node.takes_pods
-        and node.name not in kept_off
-        and node.devices.get(facts.resource, 0) >= group.devices_per_node
+    groups, kept_off = spec.worker_groups, frozenset(avoided)
+    sites = [(node, _site(spec, node, node.capacity)) for node in nodes.items]
+    whole = {node.name: site for node, site in sites if site.takes(groups)}
+    now = [
+        (node, _site(spec, node, node.devices))
+        for node in nodes.items
+        if node.name in whole and node.takes_pods and node.name not in kept_off
     ]
-    return Room(frozenset(node.name for node in whole), frozenset(usable))
+    usable = {node.name: site for node, site in now if site.takes(groups)}
+    return Room(frozenset(whole), frozenset(usable), places(spec, whole.values()), places(spec, usable.values()))
+
+
+def _site(spec: RLJobSpec, node: NodeFacts, devices: Mapping[str, int]) -> Site:
+    # The template's node selector replaces the label of the class, as in the pods.
+    facts = facts_of(spec)
+    mine = (each.name for each in spec.worker_groups if _has_labels(facts, node, each.template.node_selector))
+    return Site(devices.get(facts.resource, 0), frozenset(mine))
 
 
 def workers_in_all(spec: RLJobSpec, nodes: Nodes) -> int | None:
-    """Return how many workers the nodes of a job's class could hold if they were empty; None where it is not known."""
+    """Return how many of a job's workers the nodes of its class could hold if they were empty; None if not known."""
     if not nodes.items or not nodes.complete:
         return None
-    facts, group = facts_of(spec), spec.trainer_group
-    mine = (node for node in nodes.items if _has_labels(facts, node, group.template.node_selector))
-    return sum(node.capacity.get(facts.resource, 0) // group.devices_per_node for node in mine)
+    return places(spec, (_site(spec, node, node.capacity) for node in nodes.items))
 
 
 def devices_in_all(spec: RLJobSpec, nodes: Nodes) -> int:
@@ -118,27 +127,38 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     """Return what the cluster lacks for a job's class; nothing where it is not known."""
     if not nodes.items or not nodes.complete:
         return ()
-    facts, group = facts_of(spec), spec.trainer_group
+    found = [_fitting(spec, group, nodes) for group in spec.worker_groups]
+    if lacking := tuple(dict.fromkeys(problem for _, problem in found if problem is not None)):
+        return lacking
+    fitting = [nodes.items[at] for at in sorted({at for here, _ in found for at in here})]
+    held, name = places(spec, (_site(spec, node, node.devices) for node in fitting)), spec.accelerator.class_
+    if held < spec.nodes:
+        wanted = " and ".join(f"{each.nodes} of {each.devices_per_node} devices" for each in spec.worker_groups)
+        text = f"{len(fitting)} nodes of class {name} have devices for {held} workers, but the job needs {wanted}"
+        return (Violation(FIELD, text),)
+    return (
+        *_old_drivers(name, facts_of(spec), fitting),
+        *unplaced(spec, [node.offer for node in nodes.items], [here for here, _ in found]),
+    )
+
+
+def _fitting(spec: RLJobSpec, group: WorkerGroup, nodes: Nodes) -> tuple[list[int], Violation | None]:
+    """Return the places in the list of the nodes with devices for a group's workers, and why they are too few."""
+    facts, chosen = facts_of(spec), group.template.node_selector
     # The template's node selector replaces the label of the class, as in the pods.
-    chosen = group.template.node_selector
     labelled = [node for node in nodes.items if _has_labels(facts, node, chosen)]
     whole = [node for node in nodes.items if node.devices.get(facts.resource, 0) >= group.devices_per_node]
-    fitting = [node for node in labelled if node.devices.get(facts.resource, 0) >= group.devices_per_node]
+    fitting = [at for at, node in enumerate(nodes.items) if _site(spec, node, node.devices).room(group)]
     name, amount = spec.accelerator.class_, f"{group.devices_per_node} {facts.resource}"
     if not fitting:
         seen, hint = _seen(facts, labelled, whole, amount), _hint(spec, nodes, labelled, whole)
         text = f"no node of the cluster fits class {name}: of {len(nodes.items)} nodes {seen}; {hint}"
-        return (Violation(FIELD, text),)
+        return fitting, Violation(FIELD, text)
     if len(fitting) < group.nodes:
-        return (
-            Violation(FIELD, f"{len(fitting)} nodes of class {name} offer {amount}, but the job needs {group.nodes}"),
-        )
-    mine = {id(node) for node in fitting}
-    others = [node.offer for node in nodes.items if id(node) not in mine]
-    return (
-        *_old_drivers(name, facts, fitting),
-        *unplaced(spec, [node.offer for node in fitting], others),
-    )
+        who = "the job" if len(spec.worker_groups) == 1 else f"group {group.name}"
+        text = f"{len(fitting)} nodes of class {name} offer {amount}, but {who} needs {group.nodes}"
+        return fitting, Violation(FIELD, text)
+    return fitting, None
 
 
 def _has_labels(facts: AcceleratorFacts, node: NodeFacts, chosen: Mapping[str, str]) -> bool:

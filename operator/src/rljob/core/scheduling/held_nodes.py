@@ -18,6 +18,7 @@ from typing import Any
 from rljob.core.jitter import jittered
 from rljob.core.observed import Manifest
 from rljob.core.scheduling.scheduled import placed_time, scheduled_condition
+from rljob.core.scheduling.worker_sizes import WorkerSizes, group_of
 from rljob.render.labels import RAY_NODE_TYPE
 
 HOLD_JITTER = 1.0
@@ -42,19 +43,21 @@ class Holding:
     """The scheduler's message about the first waiting pod."""
 
 
-def find_holding(pods: Iterable[Manifest], resource: str, room: Mapping[str, int]) -> Holding | None:
+def find_holding(
+    pods: Iterable[Manifest], resource: str, devices: Mapping[str, int], sizes: WorkerSizes
+) -> Holding | None:
     """Return what a cluster holds while it waits for devices of others; None if it does not wait.
 
-    `room` is the number of workers for which a node has devices; an unknown node counts for one.
+    `devices` are those of each node; a node that is not known has those of one worker.
     """
     living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     placed = [pod for pod in living if (pod.get("spec") or {}).get("nodeName")]
-    ours = _used_up(placed, room)
+    ours = {size: _used_up(placed, devices, sizes, size) for size in {sizes.of(group_of(pod)) for pod in living}}
     waiting = sorted(
         (
             (pod["metadata"]["name"], pod, condition)
             for pod in living
-            if (condition := _lack(pod, resource, ours)) is not None
+            if (condition := _lack(pod, resource, ours[sizes.of(group_of(pod))])) is not None
         ),
         key=lambda entry: str(entry[0]),
     )
@@ -77,10 +80,10 @@ def backoff_seconds(waited_seconds: float, partial_seconds: float, seed: str) ->
     return round(jittered(seconds, f"back off/{seed}", HOLD_JITTER), 1)
 
 
-def worker_seconds(pods: Iterable[Manifest], since: datetime, now: datetime) -> float:
-    """Return the sum of the seconds for which workers have had nodes."""
-    begun = [placed_time(pod) for pod in pods if _is_worker(pod) and (pod.get("spec") or {}).get("nodeName")]
-    return sum(max((now - max(moment, since)).total_seconds(), 0.0) for moment in begun)
+def worker_seconds(pods: Iterable[Manifest], since: datetime, now: datetime) -> list[tuple[str, float]]:
+    """Return the worker group of each worker that has a node, and for how many seconds it has had it."""
+    placed = [pod for pod in pods if _is_worker(pod) and (pod.get("spec") or {}).get("nodeName")]
+    return [(group_of(pod), max((now - max(placed_time(pod), since)).total_seconds(), 0.0)) for pod in placed]
 
 
 def _is_worker(pod: Manifest) -> bool:
@@ -102,10 +105,13 @@ def _lack(pod: Manifest, resource: str, ours: int) -> dict[str, Any] | None:
     return scheduled if lacking and sum(map(int, (*lacking, *taken))) > ours else None
 
 
-def _used_up(placed: Iterable[Manifest], room: Mapping[str, int]) -> int:
-    """Return the number of nodes on which the job's own workers leave no room for another worker."""
-    workers = Counter(pod["spec"]["nodeName"] for pod in placed if _is_worker(pod))
-    return sum(count >= room.get(node, 1) for node, count in workers.items())
+def _used_up(placed: Iterable[Manifest], devices: Mapping[str, int], sizes: WorkerSizes, size: int) -> int:
+    """Return the number of nodes on which the job's own workers leave no room for another one of that size."""
+    held = Counter[str]()
+    for pod in placed:
+        if _is_worker(pod):
+            held[pod["spec"]["nodeName"]] += sizes.of(group_of(pod))
+    return sum(count + size > devices.get(node, size) for node, count in held.items())
 
 
 def _short(text: str) -> str:

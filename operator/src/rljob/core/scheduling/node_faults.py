@@ -19,6 +19,7 @@ from typing import Any
 
 from rljob.core.reasons import Reason
 from rljob.core.scheduling.scheduled import placed_time
+from rljob.core.scheduling.worker_sizes import WorkerSizes, group_of
 from rljob.render import labels
 from rljob_runtime.contract import parse_foreign_json
 
@@ -163,6 +164,8 @@ class Held:
     """Devices among them that the kubelet reports as unhealthy."""
     since: datetime | None = None
     """When the pod got the node; None where nothing reports it."""
+    group: str = ""
+    """Worker group of the pod; empty where nothing reports it."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ def read_held(pods: Iterable[Mapping[str, Any]]) -> tuple[Held, ...]:
             _names((pod["metadata"].get("annotations") or {}).get(REAL_DEVICES)),
             frozenset(_sick(pod.get("status") or {})),
             placed_time(pod),
+            group_of(pod),
         )
         for pod in pods
         if (pod.get("spec") or {}).get("nodeName")
@@ -363,7 +367,7 @@ def _class(level: object) -> str:
 
 
 def node_faults_of(
-    held: Iterable[Held], looks: Mapping[str, NodeLook], resource: str, devices_per_node: int
+    held: Iterable[Held], looks: Mapping[str, NodeLook], resource: str, sizes: WorkerSizes
 ) -> tuple[NodeFault, ...]:
     """Return the faults of what a job holds, the worst first; nodes that were not read are left out."""
     found = {
@@ -372,8 +376,8 @@ def node_faults_of(
         if place.node in looks
         for node_fault in (
             *_of_node(looks[place.node]),
-            *_reported(place, looks[place.node], resource, devices_per_node),
-            *(_of_devices(place, looks[place.node], resource, devices_per_node) if place.works else ()),
+            *_reported(place, looks[place.node], resource, sizes.of(place.group)),
+            *(_of_devices(place, looks[place.node], resource, sizes.of(place.group)) if place.works else ()),
         )
         if node_fault.row.effect > FaultEffect.NONE
     }
@@ -383,7 +387,8 @@ def node_faults_of(
 def node_faults(look: NodeLook, resource: str) -> tuple[NodeFault, ...]:
     """Return the faults that keep a whole node from being used again."""
     offered, capacity = look.count(resource)
-    return node_faults_of([Held(look.name, works=True)], {look.name: look}, resource, max(capacity, offered, 1))
+    whole = WorkerSizes({"": max(capacity, offered, 1)})
+    return node_faults_of([Held(look.name, works=True)], {look.name: look}, resource, whole)
 
 
 def _of_node(look: NodeLook) -> Iterator[NodeFault]:

@@ -15,6 +15,7 @@ from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.pods import PodTemplate, Toleration
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.validation import fields
 from rljob.core.validation.fields import HEAD, WORKERS
 from rljob.core.validation.violation import Violation
 from rljob.render.accelerators import facts_of
@@ -78,6 +79,10 @@ class Need:
         """Report whether a node is large enough, or of unknown size."""
         return (offer.cpu is None or offer.cpu >= self.cpu) and (offer.memory is None or offer.memory >= self.memory)
 
+    def takes(self, offer: Offer) -> bool:
+        """Report whether the pod may run on a node."""
+        return self.fits(offer) and not self.untolerated(offer)
+
     def untolerated(self, offer: Offer) -> list[Taint]:
         """Return the taints that keep the pod off a node."""
         return [taint for taint in offer.taints if not any(_tolerates(each, taint) for each in self.tolerations)]
@@ -95,28 +100,60 @@ def offer_of(manifest: Mapping[str, Any]) -> Offer:
     return Offer(_amount(amounts.get("cpu")), _amount(amounts.get("memory")), kept)
 
 
-def unplaced(spec: RLJobSpec, fitting: Sequence[Offer], others: Sequence[Offer]) -> Iterator[Violation]:
-    """Return why workers or head find no node: `fitting` are the nodes with the devices for a worker."""
-    group, worker, able = spec.trainer_group, None, list(fitting)
+def unplaced(spec: RLJobSpec, offers: Sequence[Offer], fitting: Sequence[Sequence[int]]) -> Iterator[Violation]:
+    """Return why workers or head find no node.
+
+    `fitting` lists for each worker group which of the nodes' offers have the devices for one of its workers.
+    """
+    needs: list[Need] = []
+    able = [set(here) for here in fitting]
     if spec.pod_spec_patch.workers is None:
-        worker = _need(spec, sized(spec, group.template), facts_of(spec).resource)
-        found = _lacks(WORKERS, f"of class {spec.accelerator.class_} ", worker, fitting, group.nodes)
-        if found is not None:
-            yield found
-            return
-        able = _able(worker, fitting)
+        for (path, group), here in zip(fields.groups(spec), fitting, strict=True):
+            need, mine = _need(spec, sized(spec, group), facts_of(spec).resource), [offers[at] for at in here]
+            kind = f"of class {spec.accelerator.class_} "
+            if (found := _lacks(f"{path}.template", kind, need, mine, group.nodes)) is not None:
+                yield found
+                return
+            needs.append(need)
+        able = [{at for at in here if need.takes(offers[at])} for need, here in zip(needs, fitting, strict=True)]
+    places = _places(offers, needs, able) if needs else spec.nodes
+    # Of a group with several nodes on an NPU class, each worker takes a whole one; others may share.
+    if places < spec.nodes and facts_of(spec).is_npu:
+        yield _too_few_for_both(spec, needs, places)
+        return
     template = spec.head.template
     if spec.pod_spec_patch.head is not None or template.node_selector or template.affinity:
         return
-    head, everywhere = _need(spec, template), [*fitting, *others]
-    if (found := _lacks(HEAD, "", head, everywhere, 1)) is not None:
+    near = set[int]().union(*fitting)
+    everywhere = [*sorted(near), *(at for at in range(len(offers)) if at not in near)]
+    head, every = _need(spec, template), [offers[at] for at in everywhere]
+    if (found := _lacks(HEAD, "", head, every, 1)) is not None:
         yield found
-    elif worker is not None and len(able) == group.nodes and not _has_place_beside(head, worker, able, everywhere):
+    elif needs and places == spec.nodes and not _has_place_beside(head, offers, needs, able):
+        workers = " or with ".join(dict.fromkeys(map(str, needs)))
+        largest = _largest([offers[at] for at in sorted(set[int]().union(*able))])
         yield Violation(
             HEAD,
-            f"no node has the {head} of the head beside a worker with {worker}, and the job takes every node that fits "
-            f"a worker; the largest offers {_largest(able)}; set less cpu and memory in one of the two templates",
+            f"no node has the {head} of the head beside a worker with {workers}, and the job takes every node that "
+            f"fits a worker; the largest offers {largest}; set less cpu and memory in one of the "
+            f"{'two ' if len(needs) == 1 else ''}templates",
         )
+
+
+def _places(offers: Sequence[Offer], needs: Sequence[Need], able: Sequence[set[int]]) -> int:
+    """Return the number of workers, at most one of each group on a node, for which nodes are large enough."""
+    once = set[int]().union(*able)
+    twice = set[int].intersection(*able) if len(able) > 1 else set[int]()
+    return len(once) + sum(sum(needs[1:], needs[0]).fits(offers[at]) for at in twice)
+
+
+def _too_few_for_both(spec: RLJobSpec, needs: Sequence[Need], places: int) -> Violation:
+    wanted = " and ".join(f"{each.nodes} with {need}" for each, need in zip(spec.worker_groups, needs, strict=True))
+    return Violation(
+        "spec.workerGroups",
+        f"nodes of class {spec.accelerator.class_} take {places} workers of all groups together, but the job needs "
+        f"{wanted}; add nodes, or lower nodes, cpu or memory of a group",
+    )
 
 
 def default_worker_unplaced(name: str, row: AcceleratorFacts, fitting: Sequence[Offer]) -> str:
@@ -128,17 +165,17 @@ def default_worker_unplaced(name: str, row: AcceleratorFacts, fitting: Sequence[
     return "" if found is None else found.message
 
 
-def _has_place_beside(head: Need, worker: Need, able: Sequence[Offer], everywhere: Sequence[Offer]) -> bool:
-    """Report whether a node is left for the head when each of `able` has a worker."""
-    taken = {id(offer) for offer in able}
-    return any(id(offer) not in taken for offer in _able(head, everywhere)) or any(
-        (head + worker).fits(offer) for offer in _able(head, able)
+def _has_place_beside(head: Need, offers: Sequence[Offer], needs: Sequence[Need], able: Sequence[set[int]]) -> bool:
+    """Report whether a node is left for the head when each that is able to has a worker."""
+    taken, tolerated = set[int]().union(*able), {at for at, offer in enumerate(offers) if head.takes(offer)}
+    return bool(tolerated - taken) or any(
+        (head + need).fits(offers[at]) for need, here in zip(needs, able, strict=True) for at in here & tolerated
     )
 
 
 def _lacks(field: str, kind: str, need: Need, offers: Sequence[Offer], count: int) -> Violation | None:
     """Return why fewer than `count` nodes take such a pod."""
-    sized_right, able = [offer for offer in offers if need.fits(offer)], _able(need, offers)
+    sized_right, able = [each for each in offers if need.fits(each)], [each for each in offers if need.takes(each)]
     pod, role = field.removeprefix("spec."), "the head" if field == HEAD else "a worker"
     if len(sized_right) < count:
         seen = f"{len(sized_right)} nodes {kind}have" if sized_right else f"no node {kind}has"
@@ -158,10 +195,6 @@ def _lacks(field: str, kind: str, need: Need, offers: Sequence[Offer], count: in
             f"{pod}",
         )
     return None
-
-
-def _able(need: Need, offers: Sequence[Offer]) -> list[Offer]:
-    return [offer for offer in offers if need.fits(offer) and not need.untolerated(offer)]
 
 
 def _largest(offers: Sequence[Offer]) -> Offer:

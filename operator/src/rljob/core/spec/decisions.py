@@ -42,7 +42,7 @@ def decide(
     """Answer every question, the launcher's own first; `pod_groups` is None where no cluster was asked."""
     answers = [(question.name, question.decide(spec)) for question in (*launchers_own, *QUESTIONS)]
     answers += [
-        (f"workerGroups[{index}].template", _worker_size(spec, group)) for index, group in enumerate(spec.worker_groups)
+        (f"workerGroups[{n}].template", _worker_size(spec, group)) for n, group in enumerate(spec.worker_groups)
     ]
     answers.append((gang.FIELD, Answer(*gang.decide_gang(spec, pod_groups))))
     return [Decision(name=name, value=answer.value, reason=answer.reason) for name, answer in answers]
@@ -61,8 +61,7 @@ def _driver_mounts(spec: RLJobSpec) -> Answer:
 
 
 def _worker_size(spec: RLJobSpec, group: WorkerGroup) -> Answer:
-    own = group.template
-    template = sized(spec, own)
+    own, template = group.template, sized(spec, group)
     parts = {"cpu": template.cpu, "memory": template.memory, "sharedMemory": template.shared_memory}
     given = {"cpu": own.cpu, "memory": own.memory, "sharedMemory": own.shared_memory}
     text = ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None) or "none"

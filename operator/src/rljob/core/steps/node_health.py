@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from rljob.api.status import Condition, ConditionStatus, ConditionType, ExcludedNode, RLJobStatus, State
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
 from rljob.core.attempts.classify import Action, fault_rule, judge_fault
 from rljob.core.context import Context
@@ -157,12 +158,12 @@ def await_nodes(context: Context) -> Plan | None:
             else None
         )
     avoided = {node.name: node for node in context.status.excluded_nodes if times.from_text(node.until) > context.now}
-    room, wanted = room_for(spec, nodes, avoided), spec.trainer_group.nodes
-    if room is None or len(room.all) < wanted or len(room.usable) >= wanted:
+    room = room_for(spec, nodes, avoided)
+    if room is None or room.places < spec.nodes or room.free >= spec.nodes:
         return None
     if (plan := _use_doubtful(context)) is not None:
         return plan
-    message = _missing_room(context, room, wanted, avoided)
+    message = _missing_room(context, room, spec, avoided)
     new = context.writer.with_condition(
         context.status, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, Reason.WAITING_FOR_NODES, message
     )
@@ -199,10 +200,14 @@ def _doubted_until(context: Context, entry: ExcludedNode) -> datetime:
     return times.from_text(entry.until) - timedelta(seconds=EXCLUDED_SECONDS - patience)
 
 
-def _missing_room(context: Context, room: Room, wanted: int, avoided: dict[str, ExcludedNode]) -> str:
+def _missing_room(context: Context, room: Room, spec: RLJobSpec, avoided: dict[str, ExcludedNode]) -> str:
     names = sorted(room.all - room.usable)
     more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
     listed_names = "; ".join(_why_not(context, name, avoided.get(name)) for name in names[:NODES_NAMED])
+    wanted = str(spec.nodes)
+    if len(spec.worker_groups) > 1:
+        each = " and ".join(f"{group.nodes} for group {group.name}" for group in spec.worker_groups)
+        wanted = f"{each}, of which {room.free} find devices"
     return f"{len(room.usable)} of {len(room.all)} nodes are usable and the job needs {wanted}: {listed_names}{more}"
 
 

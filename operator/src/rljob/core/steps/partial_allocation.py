@@ -24,6 +24,7 @@ from rljob.core.requirements import Requirements, starting_pods
 from rljob.core.scheduling.discovery import devices_in_all, workers_in_all
 from rljob.core.scheduling.held_nodes import Holding, backoff_seconds, bound_seconds, find_holding
 from rljob.core.scheduling.kueue import is_queued
+from rljob.core.scheduling.worker_sizes import WorkerSizes
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.watched import Watched
@@ -44,9 +45,10 @@ def release(context: Context) -> Plan | None:
     pods, spec = context.observed.pods, context.frozen_spec
     if _has_gang(context) or isinstance(pods, Unseen) or spec is None or not class_is_known(spec):
         return None
-    nodes, resource, each = context.observed.nodes, facts_of(spec).resource, spec.trainer_group.devices_per_node
+    nodes, resource = context.observed.nodes, facts_of(spec).resource
     items = () if isinstance(nodes, Unseen) else nodes.items
-    found = find_holding(pods, resource, {node.name: node.devices.get(resource, 0) // each for node in items})
+    devices = {node.name: node.devices.get(resource, 0) for node in items}
+    found = find_holding(pods, resource, devices, WorkerSizes.of_spec(spec))
     if found is None or _may_hold(context, found):
         return None
     # How many nodes each topology domain has is not known.
@@ -55,7 +57,7 @@ def release(context: Context) -> Plan | None:
     if room is None and not isinstance(nodes, Unseen) and _waited_seconds(context) >= context.deadlines.start_seconds:
         why = f"{_numbers(context, found)}; whether the cluster has such nodes is not known"
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, why)
-    if room is not None and room < spec.trainer_group.nodes:
+    if room is not None and room < spec.nodes:
         # The cluster lacks such nodes, so nobody will free them: the start deadline applies.
         return None
     return _release(context, found)
@@ -127,10 +129,10 @@ def await_devices(context: Context) -> Plan | None:
 
 def _missing_devices(context: Context, spec: RLJobSpec) -> str:
     """Return a message if other jobs have too many devices of the class; empty if enough may be free."""
-    nodes, taken, group = context.observed.nodes, context.observed.taken, spec.trainer_group
+    nodes, taken = context.observed.nodes, context.observed.taken
     if isinstance(nodes, Unseen) or isinstance(taken, Unseen) or workers_in_all(spec, nodes) is None:
         return ""
-    name, wanted = spec.accelerator.class_, group.nodes * group.devices_per_node
+    name, wanted = spec.accelerator.class_, spec.devices
     there, theirs = devices_in_all(spec, nodes), taken.get(name, 0)
     if there - theirs >= wanted:
         return ""

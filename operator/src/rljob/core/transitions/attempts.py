@@ -53,11 +53,11 @@ def close_attempt(
     current = without_node_faults(context, current)
     others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     if open_attempt:
-        begun = with_held_before([*others, closed], context.observed.held, context.resolved)
+        begun = with_held_before([*others, closed], context.observed.held, context.resolved, context.worker_sizes)
         closed = with_usage(begun, current, context.resolved, context.now)
     else:
         pods = () if isinstance(context.observed.pods, Unseen) else context.observed.pods
-        closed = with_start_usage(closed, pods, context.resolved, context.now)
+        closed = with_start_usage(closed, pods, context.resolved, context.worker_sizes, context.now)
     return current.model_copy(
         update={
             "attempts": with_attempt(others, closed),

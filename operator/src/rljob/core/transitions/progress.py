@@ -111,6 +111,6 @@ def _with_figures(context: Context, current: RLJobStatus, answer: Answer) -> RLJ
         change["start_time"] = times.to_text(times.from_unix(answer.start_time))
     if answer.resumed_from_step is not None:
         change["resumed_from_step"] = answer.resumed_from_step
-    attempt = with_held_before(context.status.attempts, context.observed.held, context.resolved)
+    attempt = with_held_before(context.status.attempts, context.observed.held, context.resolved, context.worker_sizes)
     attempts = [*context.status.attempts[:-1], attempt.model_copy(update=change)]
     return current.model_copy(update={"progress": progress, "attempts": attempts})

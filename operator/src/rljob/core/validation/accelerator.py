@@ -55,7 +55,7 @@ def _cores_are_shared_evenly(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _unevenly_shared(spec: RLJobSpec, path: str, group: WorkerGroup) -> Iterator[Violation]:
-    template = sized(spec, group.template)
+    template = sized(spec, group)
     for name, value in (("cpu", template.cpu), ("memory", template.memory)):
         if value is None:
             yield Violation(

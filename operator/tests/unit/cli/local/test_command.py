@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import group, small_spec
+from builders import apart, group, small_spec
 from dulwich import porcelain
 
 from rljob.api.v1alpha1 import API_VERSION
@@ -236,6 +236,16 @@ def test_missing_npus_are_refused_with_their_number(runtime: Path, capsys: pytes
     assert runtime.is_dir()
     assert run(manifest({"accelerator": {"class": "atlas-a2"}})) == 2
     assert "needs 2 NPU devices, but this machine has 0" in capsys.readouterr().err
+
+
+def test_groups_that_stand_apart_are_refused_with_the_modes_of_one_node(
+    runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert runtime.is_dir()
+    pair = apart({"template": TEMPLATE}, {"template": TEMPLATE})
+    trainer = {"steps": 5, "globalBatchSize": 32, "mode": "SeparateAsync"}
+    assert run(manifest({"workerGroups": pair["workerGroups"], "trainer": trainer})) == 2
+    assert "trainer.mode SeparateAsync: a local run has one node" in capsys.readouterr().err
 
 
 def test_missing_folders_are_refused_with_their_name(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import merged, small_spec
+from builders import apart, merged, small_spec, typed
 from corpus.memory import OFFLOADED, on_a3
 
 from rljob.api import yaml11
 from rljob.api.texts import write_texts
+from rljob.cli.errors import UsageError
 from rljob.cli.main import main
+from rljob.cli.plan.report import with_cards
 
 ROOT = Path(__file__).resolve().parents[5]
 RECIPES = str(ROOT / "charts/rljob-operator/recipes")
@@ -85,6 +87,17 @@ def test_another_number_of_cards_is_planned(tmp_path: Path, capsys: pytest.Captu
 def test_cards_that_are_no_whole_nodes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "report", "-f", written(tmp_path), "--cards", "5"]) == 2
     assert "5 cards have 10 devices, which are no whole nodes" in capsys.readouterr().err
+
+
+def test_cards_are_given_to_both_groups_in_their_proportion() -> None:
+    spec = typed(
+        merged(small_spec(), SMALL, apart({"nodes": 4, "devicesPerNode": 16}, {"nodes": 2, "devicesPerNode": 16}))
+    )
+    assert [each.nodes for each in with_cards("small", spec, 24).worker_groups] == [2, 1]
+    with pytest.raises(
+        UsageError, match="8 cards have 16 devices, which are no whole nodes of both worker groups at 64"
+    ):
+        with_cards("small", spec, 8)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "65537", "9" * 5000, "1.5", "²"])

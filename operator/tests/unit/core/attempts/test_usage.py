@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from rljob.api.status import Attempt, AttemptOutcome, CheckpointStatus, Progress, Resolved, RLJobStatus, Usage
 from rljob.core import times
-from rljob.core.attempts.usage import account, added_usage, with_held_before, with_usage
+from rljob.core.attempts.usage import account, added_usage, with_held_before, with_start_usage, with_usage
 from rljob.core.scheduling.node_faults import Held
+from rljob.core.scheduling.worker_sizes import WorkerSizes
 
 BEGIN, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 
@@ -53,9 +56,9 @@ def running(*before: Attempt) -> Attempt:
         Held("n1", works=True, since=times.from_text("2026-01-01T00:05:00Z")),
         Held("n2", works=True, since=times.from_text("2026-01-01T00:09:00Z")),
     ]
-    told = with_held_before([*before, last], places, resolved)
-    assert with_held_before([*before, told], places[:2], resolved) == told, "it is reported once"
-    assert with_held_before([*before, last], (), resolved) == last, "its pods were not observed"
+    told = with_held_before([*before, last], places, resolved, None)
+    assert with_held_before([*before, told], places[:2], resolved, None) == told, "it is reported once"
+    assert with_held_before([*before, last], (), resolved, None) == last, "its pods were not observed"
     return told
 
 
@@ -66,6 +69,28 @@ def test_a_start_that_went_well_held_devices_from_when_its_workers_got_nodes() -
     resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=16, cards="8")
     closed = with_usage(told, RLJobStatus(), resolved, times.after(told.submitted_time, 100))
     assert closed.device_seconds == 8 * 360 + 16 * 100
+
+
+def test_workers_of_two_groups_hold_their_own_devices() -> None:
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=2, devices=20, cards="10")
+    sizes, submitted = WorkerSizes({"train": 16, "generate": 4}), times.from_text(END)
+    begun = Attempt(number=1, submission_id="sums-1-1", cluster_name="sums-1", submitted_time=END)
+    places = [
+        Held("n1", works=True, since=times.after(END, -100), group="train"),
+        Held("n2", works=True, since=times.after(END, -300), group="generate"),
+    ]
+    told = with_held_before([begun], places, resolved, sizes)
+    assert (told.device_seconds, told.card_seconds) == (16 * 100 + 4 * 300, 8 * 100 + 2 * 300)
+    pods = [
+        {
+            "metadata": {"name": name, "labels": {"ray.io/node-type": "worker", "ray.io/group": name}},
+            "spec": {"nodeName": name},
+            "status": {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": END}]},
+        }
+        for name in ("train", "generate")
+    ]
+    failed = with_start_usage(begun, pods, resolved, sizes, submitted + timedelta(seconds=10))
+    assert (failed.device_seconds, failed.productive_device_seconds) == (200, 0)
 
 
 def test_another_driver_in_the_same_cluster_begins_with_the_end_of_the_one_before() -> None:

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from builders import Json, group, merged, small_spec, typed
+from builders import Json, apart, group, merged, small_spec, typed
 
 from rljob.core.scheduling.discovery import (
     NodeFacts,
@@ -11,6 +11,7 @@ from rljob.core.scheduling.discovery import (
     devices_in_all,
     missing_hardware,
     node_facts,
+    room_for,
     workers_in_all,
 )
 from rljob.core.scheduling.pod_room import Offer
@@ -141,9 +142,76 @@ def test_what_all_nodes_could_hold_is_counted_with_what_is_at_fault_just_now() -
     own = NodeFacts({"servertype": "own"}, whole, capacity=whole)
     nodes = Nodes((NodeFacts(SERVER, {}, capacity=whole), NodeFacts(SERVER, whole, capacity=whole), own))
     assert workers_in_all(typed(A3), nodes) == 2
-    halves = merged(A3, group({"nodes": 2, "devicesPerNode": 8}))
+    halves = merged(A3, group({"nodes": 5, "devicesPerNode": 8}))
     assert workers_in_all(typed(halves), nodes) == 4
     chosen = merged(A3, group({"nodes": 2, "devicesPerNode": 16, "template": {"nodeSelector": {"servertype": "own"}}}))
     assert workers_in_all(typed(chosen), nodes) == 1
     assert devices_in_all(typed(chosen), nodes) == 32
     assert workers_in_all(typed(A3), Nodes(nodes.items, complete=False)) is None
+
+
+PAIR = merged(A3, apart({"nodes": 2, "devicesPerNode": 16}, {"nodes": 1, "devicesPerNode": 8}))
+
+
+def named(name: str, count: int = 16, capacity: int = 16, server: str = "Ascend910A3-24") -> NodeFacts:
+    npu = "huawei.com/Ascend910"
+    return NodeFacts({"servertype": server}, {npu: count}, name, {npu: capacity})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ((node(labels=SERVER),) * 3, ""),
+        ((node(labels=SERVER), node(labels=SERVER), node(8, labels=SERVER)), ""),
+        (
+            (node(labels=SERVER), node(8, labels=SERVER)),
+            "1 nodes of class atlas-a3 offer 16 huawei.com/Ascend910, but group train needs 2",
+        ),
+        (
+            (node(labels=SERVER), node(labels=SERVER)),
+            (
+                "2 nodes of class atlas-a3 have devices for 2 workers, but the job needs 2 of 16 devices and 1 of 8 "
+                "devices"
+            ),
+        ),
+        ((node(8),), "no node of the cluster fits class atlas-a3: of 1 nodes 0 have its labels"),
+    ],
+)
+def test_both_groups_need_nodes_and_no_node_counts_twice(nodes: tuple[NodeFacts, ...], words: str) -> None:
+    message = hardware_problem(PAIR, *nodes)
+    assert message.startswith(words)
+    assert bool(message) == bool(words)
+
+
+def test_each_group_is_judged_by_its_own_nodes() -> None:
+    own = merged(PAIR, apart({"nodes": 2, "devicesPerNode": 16}, {"template": {"nodeSelector": {"servertype": "own"}}}))
+    assert hardware_problem(own, node(labels=SERVER), node(labels=SERVER), node(2, labels={"servertype": "own"})) == ""
+    message = hardware_problem(own, *[node(labels=SERVER)] * 3)
+    assert message.startswith("no node of the cluster fits class atlas-a3: of 3 nodes 0 have its labels")
+
+
+def test_two_small_workers_share_a_node_that_has_devices_for_both() -> None:
+    halves = merged(A3, apart({"devicesPerNode": 8}, {"devicesPerNode": 8}))
+    assert hardware_problem(halves, node(labels=SERVER)) == ""
+    assert "have devices for 1 workers" in hardware_problem(halves, node(15, labels=SERVER))
+    on_host = merged(halves, {"network": {"mode": "Host"}})
+    assert "have devices for 1 workers" in hardware_problem(on_host, node(labels=SERVER)), "they have the same ports"
+
+
+def test_the_larger_workers_leave_the_other_group_what_only_it_fits() -> None:
+    template = {"template": {"nodeSelector": {"servertype": "own"}}}
+    spec = typed(merged(A3, apart({"nodes": 1, "devicesPerNode": 8}, {"nodes": 4, "devicesPerNode": 4} | template)))
+    both = NodeFacts({"servertype": "own"}, {}, "b", {"huawei.com/Ascend910": 16})
+    assert workers_in_all(spec, Nodes((both, named("a", capacity=8)))) == 5
+    assert workers_in_all(spec, Nodes((both,))) == 4, "the nodes of the class lack a place for the trainer"
+
+
+def test_the_room_of_a_job_is_that_of_all_its_groups() -> None:
+    nodes = Nodes((named("n1"), named("n2", count=8), named("n3", capacity=8, count=8), named("n4", 4, 4)))
+    room = room_for(typed(PAIR), nodes, ())
+    assert room is not None
+    assert (sorted(room.all), sorted(room.usable)) == (["n1", "n2", "n3"], ["n1", "n2", "n3"])
+    assert (room.places, room.free) == (3, 2), "n2 has devices for the small worker only"
+    avoided = room_for(typed(PAIR), nodes, ("n1",))
+    assert avoided is not None
+    assert (sorted(avoided.usable), avoided.places, avoided.free) == (["n2", "n3"], 3, 1)

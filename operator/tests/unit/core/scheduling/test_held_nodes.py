@@ -7,6 +7,7 @@ from builders import Json
 
 from rljob.core import times
 from rljob.core.scheduling.held_nodes import BACKOFF_SECONDS_MAX, Holding, backoff_seconds, bound_seconds, find_holding
+from rljob.core.scheduling.worker_sizes import WorkerSizes
 
 NPU = "huawei.com/Ascend910"
 LACK = f"0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient {NPU}."
@@ -24,7 +25,7 @@ def pod(name: str, node: str | None = None, message: str = "", at: str | None = 
 
 
 def find(pods: Iterable[Json], room: Mapping[str, int] | None = None) -> Holding | None:
-    return find_holding(pods, NPU, room or {})
+    return find_holding(pods, NPU, room or {}, WorkerSizes({"": 1}))
 
 
 def worker(name: str, node: str) -> Json:
@@ -110,6 +111,20 @@ def test_a_node_that_our_worker_shares_is_not_used_up_by_it() -> None:
     assert find(pods, {"n1": 2}) is not None
     assert find(pods, {"n1": 1}) is None
     assert find(pods) is None
+
+
+def test_workers_of_another_group_leave_room_by_their_own_size() -> None:
+    sizes, lack = WorkerSizes({"train": 12, "generate": 4}), f"0/1 nodes are available: 1 Insufficient {NPU}."
+
+    def holding(of_worker: str, of_other: str) -> Holding | None:
+        placed, waiting = worker("w1", "n1"), pod("w2", message=lack)
+        placed["metadata"]["labels"]["ray.io/group"] = of_worker
+        waiting["metadata"]["labels"] = {"ray.io/group": of_other}
+        return find_holding([placed, waiting], NPU, {"n1": 16}, sizes)
+
+    assert holding("train", "generate") is not None, "4 of 16 devices are left, so another job has them"
+    assert holding("generate", "train") is not None
+    assert holding("train", "train") is None, "its own worker has the devices"
 
 
 def test_long_words_of_the_scheduler_are_cut() -> None:

@@ -25,6 +25,7 @@ from rljob.core.scheduling.node_faults import (
     read_node,
     read_public_faults,
 )
+from rljob.core.scheduling.worker_sizes import WorkerSizes
 
 NPU = "huawei.com/Ascend910"
 HERE = Held("n1", works=True, devices=frozenset({"Ascend910-0", "Ascend910-1"}))
@@ -54,7 +55,7 @@ def look(
 
 
 def found(seen: NodeLook, held: Held = HERE, count: int = 2) -> list[str]:
-    return [str(node_fault) for node_fault in node_faults_of([held], {seen.name: seen}, NPU, count)]
+    return [str(node_fault) for node_fault in node_faults_of([held], {seen.name: seen}, NPU, WorkerSizes({"": count}))]
 
 
 def test_a_node_that_is_well_has_no_troubles() -> None:
@@ -212,7 +213,7 @@ def test_a_node_that_offers_no_device_at_all_has_lost_its_plug_in() -> None:
 
 
 def test_nothing_is_said_of_nodes_that_were_not_read() -> None:
-    assert node_faults_of([HERE], {}, NPU, 2) == ()
+    assert node_faults_of([HERE], {}, NPU, WorkerSizes({"": 2})) == ()
 
 
 def test_the_worst_comes_first_and_a_message_names_only_some() -> None:
@@ -245,7 +246,7 @@ def pod(kind: str, **fields: Any) -> Json:  # noqa: ANN401 - of a manifest
 
 def test_what_a_job_holds_stands_in_its_pods() -> None:
     metadata = META | {
-        "labels": {"ray.io/node-type": "worker"},
+        "labels": {"ray.io/node-type": "worker", "ray.io/group": "generate"},
         "annotations": {"huawei.com/AscendReal": "Ascend910-0, Ascend910-1"},
     }
     health = [{"resourceID": "Ascend910-0", "health": "Healthy"}, {"resourceID": "Ascend910-1", "health": "Unhealthy"}]
@@ -257,7 +258,7 @@ def test_what_a_job_holds_stands_in_its_pods() -> None:
     waiting = pod("worker", spec={})
     assert read_held([pod("head"), worker, waiting]) == (
         Held("n1", works=False, since=MADE),
-        Held("n1", works=True, devices=HERE.devices, sick=frozenset({"Ascend910-1"}), since=PLACED),
+        Held("n1", works=True, devices=HERE.devices, sick=frozenset({"Ascend910-1"}), since=PLACED, group="generate"),
     )
 
 

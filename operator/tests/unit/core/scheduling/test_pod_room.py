@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import Json, group, merged, small_spec, typed
+from builders import Json, apart, group, merged, small_spec, typed
 
 from rljob.core.scheduling.discovery import Nodes, missing_hardware, node_facts
 from rljob.render.accelerators import BUILT_IN
@@ -134,3 +134,50 @@ def test_the_head_is_told_when_no_node_takes_it() -> None:
 )
 def test_nothing_is_said_of_what_a_patch_a_selector_or_a_queue_may_change(spec: Json, nodes: tuple[Json, ...]) -> None:
     assert told(spec, *nodes) == {}
+
+
+PAIR = merged(A3, apart({"nodes": 1, "devicesPerNode": 16}, {"nodes": 1, "devicesPerNode": 4}))
+SECOND = "spec.workerGroups[1].template"
+
+
+def pair(trainer: Json | None = None, rollout: Json | None = None, **changes: Json) -> Json:
+    groups = apart({"devicesPerNode": 16} | (trainer or {}), {"devicesPerNode": 4} | (rollout or {}))
+    return merged(PAIR, groups, changes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "field", "words"),
+    [
+        (PAIR, (node(), node()), None, ""),
+        (pair(rollout={"template": {"cpu": "400"}}), (node(), node()), SECOND, "set cpu and memory of workerGroups[1]"),
+        (
+            pair(rollout={"template": {"cpu": "200"}}),
+            (node(), SMALL, SMALL),
+            "spec.workerGroups",
+            (
+                "nodes of class atlas-a3 take 1 workers of all groups together, but the job needs 1 with 304 CPUs and "
+                "1400Gi and 1 with 200 CPUs and 350Gi; add nodes, or lower"
+            ),
+        ),
+        (
+            pair(rollout={"template": {"cpu": "302"}}),
+            (node("312"), node("312")),
+            HEAD,
+            (
+                "beside a worker with 304 CPUs and 1400Gi or with 302 CPUs and 350Gi, and the job takes every node "
+                "that fits a worker; the largest offers 312 CPUs and 1536Gi; set less cpu and memory in one of the t"
+            ),
+        ),
+        (PAIR, (node("312"), node("100", "500Gi")), None, ""),
+        (pair(podSpecPatch={"workers": "hostUsers: true"}), (SMALL, SMALL), None, ""),
+        (pair({"devicesPerNode": 8}), (node(),), None, ""),
+        (pair({"devicesPerNode": 8}), (node("220"),), "spec.workerGroups", "take 1 workers of all groups together"),
+        (pair({"devicesPerNode": 8}, accelerator={"class": "cpu"}), (node("2"),), HEAD, "that the head requests"),
+    ],
+)
+def test_workers_of_both_groups_and_the_head_find_nodes(
+    spec: Json, nodes: tuple[Json, ...], field: str | None, words: str
+) -> None:
+    found = told(spec, *nodes)
+    assert list(found) == ([field] if field else [])
+    assert words in "".join(found.values())

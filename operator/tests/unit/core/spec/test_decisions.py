@@ -81,6 +81,7 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("workerGroups[0].template", (group({"template": {"cpu": "46"}}),), "cpu 46", "set in the spec"),
         ("workerGroups[0].template", (APART,), "cpu 8", "set in the spec"),
         ("workerGroups[1].template", (APART,), "none", "no default size"),
+        ("workerGroups[1].template", (apart(None, {"template": {"cpu": "46"}}),), "cpu 46", "set in the spec"),
         ("optimizations.gcFreeze", (), "Enabled", "lives as long as the process"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Enabled"}},), "Enabled", "set in the spec"),
         ("optimizations.gcFreeze", ({"optimizations": {"gcFreeze": "Disabled"}},), "Disabled", "set in the spec"),

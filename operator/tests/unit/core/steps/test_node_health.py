@@ -9,6 +9,7 @@ from builders import (
     NOW,
     Json,
     answer,
+    apart,
     at,
     config,
     decide,
@@ -76,10 +77,10 @@ class Run:
             self.status = status_after(plan)
         return plan
 
-    def until_reported(self, *looks: NodeLook) -> Plan:
+    def until_reported(self, *looks: NodeLook, **facts: Any) -> Plan:  # noqa: ANN401 - fields of Observed
         """Apply the first write, and return what follows."""
-        self.see()
-        return self.see(*looks)
+        self.see(**facts)
+        return self.see(*looks, **facts)
 
 
 def degraded(plan: Plan) -> tuple[str, str]:
@@ -339,6 +340,29 @@ def test_nodes_that_nobody_avoids_may_be_unfit_too(node: NodeFacts) -> None:
     assert new.message == (
         "0 of 1 nodes are usable and the job needs 1: n1 is cordoned, not ready, or offers too few devices"
     )
+
+
+def test_a_job_of_two_groups_waits_for_the_nodes_of_both() -> None:
+    template = {"template": SPEC["workerGroups"][0]["template"]}
+    pair = merged(SPEC, apart(template, template))
+    avoided = {"name": "n1", "reason": "DeviceFault", "until": times.to_text(at(EXCLUDED_SECONDS))}
+    begun = merged(status_begun(pair), {"intent": {"ended": True}, "excludedNodes": [avoided]})
+    new = wrote(decide(waiting(TWO, look(offered=1), spec=pair, status=begun)))
+    assert (new.message or "").startswith(
+        "1 of 2 nodes are usable and the job needs 1 for group train and 1 for group generate, of which 1 find "
+        "devices: n1 is avoided until"
+    )
+    three = Nodes((*TWO.items, facts("n3")))
+    plan = decide(waiting(three, look(offered=1), spec=pair, status=begun))
+    assert wrote(plan).reason == Reason.CLUSTER_STARTING
+
+
+def test_a_worker_with_a_whole_node_has_every_device_of_it_at_fault() -> None:
+    pair, unnamed = merged(SPEC, apart({"devicesPerNode": 2}, {"devicesPerNode": 1})), look("RestartNPU")
+    held = (Held("n0", works=False, group="headgroup"), Held("n1", works=True, group="train"))
+    assert degraded(Run(pair).until_reported(unnamed, held=held))[0] == "True"
+    other = (held[0], Held("n1", works=True, group="generate"))
+    assert "Degraded" not in reasons(Run(pair).see(unnamed, held=other)), "it may hold the healthy device"
 
 
 def test_a_message_names_some_nodes() -> None:

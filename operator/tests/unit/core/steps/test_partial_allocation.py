@@ -1,11 +1,13 @@
 """A cluster with only some of its nodes releases them, and its job waits at no cost."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from builders import (
     NOW,
     Json,
+    apart,
     at,
     cluster,
     decide,
@@ -184,6 +186,20 @@ def test_what_its_own_workers_have_is_not_others() -> None:
     tainted = scheduled("w2", None, told)
     nodes = Nodes((NodeFacts({}, HAVE, "n1", HAVE), NodeFacts({}, HAVE, "n2", HAVE)))
     assert wrote(waiting(1800, (HALF[0], own, tainted), nodes)).reason == "StartDeadlineExceeded"
+
+
+def test_the_workers_of_both_groups_need_devices() -> None:
+    pair = small_spec(apart())
+
+    def decided(*nodes: NodeFacts) -> str | None:
+        world = seen(job(pair, status_recorded()), clusters=(cluster(),), pods=HALF, snapshot=snapshot(pair))
+        return wrote(decide(replace(world, nodes=Nodes(nodes)), 1800)).reason
+
+    one, two = NodeFacts({}, HAVE, "n1", HAVE), NodeFacts({}, HAVE, "n2", HAVE)
+    assert decided(one) == "StartDeadlineExceeded", "nobody will free what the cluster does not have"
+    assert decided(one, two) == "WaitingForDevices"
+    plan = between(spec=pair, snapshot=snapshot(pair), nodes=Nodes((one, two)), taken={"cpu": 1})
+    assert (wrote(plan).message or "").startswith("the job needs 4 devices of class cpu; of 4, the clusters of other")
 
 
 def test_of_a_domain_that_is_required_nobody_knows_how_much_it_holds() -> None:

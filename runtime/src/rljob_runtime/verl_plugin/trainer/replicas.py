@@ -45,10 +45,10 @@ class Replicas:
 
     def __init__(
         self,
-        servers: Any,
-        engines: Any,
+        servers: Any,  # noqa: ANN401 - verl's LLMServerManager
+        engines: Any,  # noqa: ANN401 - verl's CheckpointEngineManager
         note: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,  # noqa: ANN401 - verl's managers of replicas and of their weights
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._servers = servers
         self._engines = engines

@@ -165,12 +165,10 @@ class SeparateAsyncTrainer(AsyncSteps, RobustSteps):
         super()._abort_requests()
 
     def _figures_of_mode(self, batch: KVBatchMeta) -> dict[str, float]:
-        serving = (
-            {}
-            if self._replicas is None
-            else {REPLICAS_SERVING: self._replicas.serving, REPLICAS_WANTED: self._replicas.wanted}
-        )
-        return super()._figures_of_mode(batch) | serving
+        figures: dict[str, float] = super()._figures_of_mode(batch)
+        if self._replicas is not None:
+            figures |= {REPLICAS_SERVING: float(self._replicas.serving), REPLICAS_WANTED: float(self._replicas.wanted)}
+        return figures
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
     nodes that train.
     """
     for group in spec.worker_groups:
-        cpu = sized(spec, group.template).cpu
+        cpu = sized(spec, group).cpu
         if cpu is None or facts_of(spec).ray_cpus_per_device is not None:
             continue
         # KubeRay rounds the request up and passes it to Ray: generateRayStartCommand of v1.6.2.
