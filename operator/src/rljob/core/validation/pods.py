@@ -60,9 +60,17 @@ DEVICE_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point, not a file
 
 
 def mounts(spec: RLJobSpec, template: str) -> dict[str, str]:
-    """Return path -> volume for the pods of a template; the head also mounts what the workers mount."""
-    listed = [spec.trainer_group.template] + ([spec.head.template] if template == fields.HEAD else [])
+    """Return path -> volume for the pods of a template; the head also mounts what the trainer's workers mount."""
+    own = dict(fields.templates(spec))[template]
+    listed = [spec.trainer_group.template, own] if template == fields.HEAD else [own]
     return {normal(mount.mount_path): mount.name for part in listed for mount in part.volume_mounts}
+
+
+def mount_of(spec: RLJobSpec, path: str, template: str) -> str | None:
+    """Return the volume that a path is on in the pods of a template: that of the longest mount above it."""
+    found = mounts(spec, template)
+    best = max((mount for mount in found if f"{normal(path)}/".startswith(f"{mount}/")), key=len, default=None)
+    return None if best is None else found[best]
 
 
 def normal(path: str) -> str:
@@ -81,10 +89,10 @@ def _volumes_are_ours_or_theirs(spec: RLJobSpec) -> Iterator[Violation]:
 
 
 def _mounts_have_volumes(spec: RLJobSpec) -> Iterator[Violation]:
-    """The head may mount volumes of the workers, but not vice versa."""
-    known: set[str] = set()
+    """The head may mount volumes of the trainer's workers, but not vice versa."""
+    shared = {volume.name for volume in spec.trainer_group.template.volumes}
     for path, template in fields.templates(spec):
-        known |= {volume.name for volume in template.volumes}
+        known = {volume.name for volume in template.volumes} | (shared if path == fields.HEAD else set())
         for index, mount in enumerate(template.volume_mounts):
             if mount.name not in known:
                 listed = ", ".join(sorted(known)) or "none"
@@ -244,7 +252,7 @@ def resource_problem(name: str) -> str | None:
     if name in PLAIN_RESOURCES or name.startswith(HUGE_PAGES):
         return None
     listed = ", ".join(sorted(PLAIN_RESOURCES))
-    return f"is not {listed} or {HUGE_PAGES}*; devices are set by workerGroups[0].devicesPerNode only"
+    return f"is not {listed} or {HUGE_PAGES}*; devices are set by workerGroups[].devicesPerNode only"
 
 
 def _is_reserved(name: str) -> bool:

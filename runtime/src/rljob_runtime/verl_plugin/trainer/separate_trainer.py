@@ -55,7 +55,8 @@ class RobustSteps(PPOTrainerSeparateAsync):  # type: ignore[misc] # verl ships n
 
     def get_llm_client(self) -> PersistentClient:
         """Return the client by which the agent loops generate."""
-        return self.standalone_server_manager.get_client(client_cls=PersistentClient)
+        client: PersistentClient = self.standalone_server_manager.get_client(client_cls=PersistentClient)
+        return client
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Train one step. One that is abandoned after an update ends early: the weights are those of no other step."""
