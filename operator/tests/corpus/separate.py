@@ -129,18 +129,6 @@ BAD = {
         f"spec.verl.overrides[{ROLLOUT}.log_prob_micro_batch_size_per_gpu]",
         "64 does not divide a device's 32 samples of a mini batch; use one of 1, 2, 4, 8, 16, 32",
     ),
-    "updates that would be lost": Bad(
-        separate(MINI, trainer(offload={"parameters": True})),
-        "spec.trainer.offload.parameters",
-        f"true, and {WITH} and trainer.backend FSDP2 only the last of the 4 updates of a step would survive (verl "
-        "0.9.1 restores the weights from what it did not copy); set it to false, or trainer.miniBatchSize to "
-        "trainer.globalBatchSize 32",
-    ),
-    "updates that would be lost by an override": Bad(
-        separate(MINI, key(f"{FSDP}.offload_policy", True)),
-        f"spec.verl.overrides[{FSDP}.offload_policy]",
-        "true, and with trainer.mode SeparateAsync and trainer.backend FSDP2 only the last of the 4 updates",
-    ),
     "replicas that do not fill the rollout": Bad(
         separate({"rollout": {"parallelism": {"tensor": 4}}}, rollout={"nodes": 3}),
         "spec.rollout.parallelism.tensor",

@@ -15,8 +15,8 @@ from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.asynchronous import CORRECTION, PREFETCH_MAX, settings, waiting_steps, with_mode
 from rljob.launchers.verl.checks.checkpoints import adapter_field
 from rljob.launchers.verl.effective import effective
-from rljob.launchers.verl.rows import ACTOR, ASYNC, FSDP2, MODEL, SEPARATE
-from rljob.launchers.verl.sizes import mini_batch, updates
+from rljob.launchers.verl.rows import ASYNC, MODEL, SEPARATE
+from rljob.launchers.verl.sizes import mini_batch
 from rljob.launchers.verl.values import OFF
 from rljob_runtime.planning.on_policy import is_on
 
@@ -24,8 +24,6 @@ FIELD = "spec.trainer.async"
 OR_SYNC = "or set trainer.mode to Sync"
 BYPASS = f"{CORRECTION}.bypass_mode"
 JUDGE = "reward.reward_model"
-ON_HOST = ("param_offload", "offload_policy")
-"""Keys with which FSDP2 keeps the parameters in host memory between passes."""
 UNSUPPORTED = {
     "trainer.v1.sampler.custom_sampler.path": "a sampler of its own chooses prompts that are not counted",
     "skip.rollout_tq.enable": "recorded responses are replayed without their prompts, which are then not counted",
@@ -136,23 +134,6 @@ def _steps_are_whole_mini_batches(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-def _updates_survive(spec: RLJobSpec) -> Iterator[Violation]:
-    """Old probabilities are computed with the weights before the first update, which the later ones then replace.
-
-    trainer/ppo/v1/trainer_separate_async.py:187-211 copies the weights to the host and back, and what is in host memory
-    already is not copied (utils/fsdp_utils.py:1146-1185): the second copy back restores the first one.
-    """
-    seen, section, count = effective(spec), f"{ACTOR}.fsdp_config", updates(spec)
-    key = next((f"{section}.{name}" for name in ON_HOST if is_on(seen.value(f"{section}.{name}"))), None)
-    if SEPARATE.holds(spec) and FSDP2.holds(spec) and key and count > 1 and not is_on(seen.value(BYPASS)):
-        yield Violation(
-            seen.field(key),
-            f"true, and {with_mode(spec)} and trainer.backend FSDP2 only the last of the {count} updates of a step "
-            "would survive (verl 0.9.1 restores the weights from what it did not copy); set it to false, or "
-            f"trainer.miniBatchSize to trainer.globalBatchSize {spec.trainer.global_batch_size}",
-        )
-
-
 def _stale_responses_are_corrected(spec: RLJobSpec) -> Iterator[Violation]:
     """In bypass mode the ratio itself is that to the weights that generated, and its clip bounds the difference."""
     if ASYNC.holds(spec) and settings(spec).correction == "None" and not is_on(effective(spec).value(BYPASS)):
@@ -185,6 +166,5 @@ CHECKS: tuple[Check, ...] = (
     _prompts_are_counted,
     _corrections_are_computed,
     _steps_are_whole_mini_batches,
-    _updates_survive,
 )
 WARNINGS: tuple[Check, ...] = (_stale_responses_are_corrected, _filters_count_prompts)
