@@ -1,4 +1,4 @@
-"""The quickstart in mode ColocateAsync, killed and suspended, and the example of an agent, each to its reward."""
+"""The quickstart in each asynchronous mode, killed and suspended, and the example of an agent, each to its reward."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +22,18 @@ pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
 
 STEPS, BATCH, ROWS = 40, 32, 640
 RUN_SECONDS = 1500
-CHECKPOINTS = "checkpoints/colocated"
+WORKER = quickstart.rljob()["spec"]["workerGroups"][0]["template"]
+SMALL = WORKER | {"cpu": "300m", "memory": "6Gi", "sharedMemory": "1Gi"}
+GROUPS = [
+    {"name": "train", "roles": ["Trainer"], "nodes": 1, "devicesPerNode": 1, "template": SMALL},
+    {"name": "generate", "roles": ["Rollout"], "nodes": 2, "devicesPerNode": 1, "template": SMALL},
+]
+APART = ((6, recorded_run.lose_trainer), (13, recorded_run.suspend), (20, recorded_run.lose_rollout))
+"""The last one begins no attempt."""
+MODES: dict[str, tuple[tuple[tuple[int, recorded_run.Fault], ...], dict[str, Any]]] = {
+    "ColocateAsync": (FAULTS, {}),
+    "SeparateAsync": (APART, {"workerGroups": GROUPS, "trainer__miniBatchSize": BATCH // 2}),
+}
 GUIDE = ROOT / "docs/guides/agents.md"
 
 
@@ -36,29 +48,33 @@ def ended(kube: Kube, job: Manifest, *faults: tuple[int, recorded_run.Fault]) ->
     return record
 
 
-@pytest.fixture(scope="module")
-def colocated(kube: Kube) -> Iterator[tuple[Record, Path]]:
+@pytest.fixture(scope="module", params=MODES)
+def asynchronous(request: pytest.FixtureRequest, kube: Kube) -> Iterator[tuple[Record, Path]]:
     """Return the run, and the folder of its checkpoints on this machine."""
+    mode = str(request.param)
+    faults, fields = MODES[mode]
+    name, folder = mode.lower(), f"checkpoints/{mode}"
     job = quickstart.variant(
-        "colocated",
-        trainer__mode="ColocateAsync",
+        name,
+        trainer__mode=mode,
         trainer__steps=STEPS,
-        checkpoint={"path": f"{quickstart.MOUNT}/{CHECKPOINTS}", "everySteps": 1},
+        checkpoint={"path": f"{quickstart.MOUNT}/{folder}", "everySteps": 1},
         restart={"maxInfrastructureRestarts": 3, "backoffSeconds": 1},
+        **fields,
     )
-    yield ended(kube, job, *FAULTS), volume(kube) / CHECKPOINTS
-    kube.delete("rljob", "colocated")
+    yield ended(kube, job, *faults), volume(kube) / folder
+    kube.delete("rljob", name)
 
 
-def test_prompts_in_flight_do_not_keep_the_quickstart_from_its_reward(colocated: tuple[Record, Path]) -> None:
-    reached = rewards(colocated[0])
+def test_prompts_in_flight_do_not_keep_the_quickstart_from_its_reward(asynchronous: tuple[Record, Path]) -> None:
+    reached = rewards(asynchronous[0])
     first, last = statistics.mean(reached[:5]), statistics.mean(reached[-5:])
     print(f"reward: first five {first:.3f}, last five {last:.3f}")
     assert last >= max(first + 0.2, 0.75)
 
 
-def test_neither_kill_nor_suspension_loses_or_repeats_a_prompt(colocated: tuple[Record, Path]) -> None:
-    record, folder = colocated
+def test_neither_kill_nor_suspension_loses_or_repeats_a_prompt(asynchronous: tuple[Record, Path]) -> None:
+    record, folder = asynchronous
     assert len(record.attempts) == len(FAULTS) + 1
     assert {line["metrics"]["rljob/prompts/unaccounted"] for line in record.lines} == {0}
     ledgers = [json.loads((folder / f"global_step_{step}/prompts.json").read_text()) for step in range(1, STEPS + 1)]

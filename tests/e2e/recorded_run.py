@@ -185,10 +185,28 @@ def operator_pod(admin: Kube) -> Manifest:
 
 def lose_worker(kube: Kube, record: Record) -> None:
     """Kill the worker's main process at a random time within a step, as the kernel does when memory runs out."""
+    _kill(pod_of(kube, record, "worker"))
+
+
+def lose_trainer(kube: Kube, record: Record) -> None:
+    """Kill the worker that trains, of a job whose trainer and rollout stand apart."""
+    _kill(_pods_of_role(kube, record, "trainer")[0])
+
+
+def lose_rollout(kube: Kube, record: Record) -> None:
+    """Kill one of the workers that generate."""
+    _kill(_pods_of_role(kube, record, "rollout")[0])
+
+
+def _pods_of_role(kube: Kube, record: Record, role: str) -> list[Manifest]:
+    return kube.find("pods", f"rljob.dev/job={record.name},rljob.dev/role={role}")
+
+
+def _kill(pod: Manifest) -> None:
     seconds = random.uniform(0, STEP_SECONDS)  # noqa: S311 - not cryptographic
-    print(f"killing the worker in {seconds:.1f} s")
+    print(f"killing {pod['metadata']['name']} in {seconds:.1f} s")
     time.sleep(seconds)
-    os.kill(next(processes(pod_of(kube, record, "worker")["metadata"]["uid"], main=True)), signal.SIGKILL)
+    os.kill(next(processes(pod["metadata"]["uid"], main=True)), signal.SIGKILL)
 
 
 def delete_head(kube: Kube, record: Record) -> None:
