@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rljob_runtime import ray_cluster
-from rljob_runtime.contract import ExitCode, Platform
+from rljob_runtime.contract import ROLE_RESOURCES, ExitCode, NodeGroup, Platform, Role
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.verl_plugin import launcher
 from runtime.tests.conftest import MakeJob
@@ -16,7 +16,9 @@ from runtime.tests.conftest import MakeJob
 RESOURCE = ray_cluster.RESOURCE
 
 
-def cluster(monkeypatch: pytest.MonkeyPatch, nodes: int = 1, free: float = 2, actor: bool = False) -> None:
+def cluster(
+    monkeypatch: pytest.MonkeyPatch, nodes: int = 1, free: float = 2, actor: bool = False, role: Role | None = None
+) -> None:
     """Stand in for Ray's answers about a cluster with two devices a node."""
 
     def get_actor(name: str, namespace: str) -> object:
@@ -24,7 +26,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch, nodes: int = 1, free: float = 2, ac
             raise ValueError(f"{namespace}/{name}")
         return object()
 
-    listed = [{"Alive": True, "NodeID": f"{n}", "NodeManagerAddress": "10.0.0.1", "Resources": {RESOURCE: 2.0}}
+    offered = {RESOURCE: 2.0} | ({} if role is None else {ROLE_RESOURCES[role]: 1.0})
+    listed = [{"Alive": True, "NodeID": f"{n}", "NodeManagerAddress": "10.0.0.1", "Resources": offered}
               for n in range(nodes)]  # fmt: skip
     answers = SimpleNamespace(nodes=lambda: listed, available_resources=lambda: {RESOURCE: free}, get_actor=get_actor)
     monkeypatch.setitem(sys.modules, "ray", answers)
@@ -48,6 +51,19 @@ def test_a_node_that_does_not_join_is_counted(monkeypatch: pytest.MonkeyPatch, m
     cluster(monkeypatch, nodes=0)
     found = refusal(lambda: ray_cluster.wait_for_nodes(make_job(), 0.0))
     assert found == (ExitCode.ENVIRONMENT, "DevicesMissing")
+
+
+def test_nodes_of_each_role_are_counted_by_themselves(monkeypatch: pytest.MonkeyPatch, make_job: MakeJob) -> None:
+    groups = (NodeGroup("train", Role.TRAINER, 1, 2), NodeGroup("generate", Role.ROLLOUT, 2, 2))
+    job = make_job(nodes=3, devices=4, groups=groups)
+    # Three nodes with devices, none of which has the role of the trainer's.
+    cluster(monkeypatch, nodes=3, role=Role.ROLLOUT)
+    seen: list[int] = []
+    with pytest.raises(RefusedError, match="0 of 1 nodes with 2 NPU and 1 rljob_trainer, 2 of 2 nodes with 1 NPU"):
+        ray_cluster.wait_for_nodes(job, 0.0, seen.append)
+    assert seen == [2]
+    assert ray_cluster.sole_nodes(job) == {}
+    assert len(ray_cluster.sole_nodes(make_job())) == 3
 
 
 def test_devices_that_another_run_has_are_waited_for(monkeypatch: pytest.MonkeyPatch, make_job: MakeJob) -> None:

@@ -42,6 +42,8 @@ gigabytes, the size is compared."""
 SHOWN = 3
 """Prompts that a message names."""
 FAULTS_MAX = 20
+ROWS_MAX = 1 << 18
+"""Trained rows that a ledger lists."""
 
 
 class Dropped(enum.StrEnum):
@@ -102,7 +104,9 @@ class PromptLedger:
         for uid in uids:
             if (prompt := self._taken(uid, "trained")) is not None:
                 self.trained += 1
-                self.trained_rows.append((prompt.epoch, prompt.row))
+                # Without saves nothing empties the list; it is what the next step would say about itself.
+                if len(self.trained_rows) < ROWS_MAX:
+                    self.trained_rows.append((prompt.epoch, prompt.row))
 
     def drop(self, uids: Iterable[str], reason: Dropped) -> None:
         """Note prompts that are given up."""
@@ -231,6 +235,11 @@ def write(step: Path, ledger: PromptLedger, tags: Mapping[str, Mapping[str, Any]
 def read(step: Path) -> PromptLedger:
     """Read the ledger of a step. Raises LedgerMismatchError for a file that is not one, OSError if it is not there."""
     return PromptLedger.from_plain(_plain(step))
+
+
+def prompts_in_flight(step: Path) -> int:
+    """Return how many prompts a step has in flight; none for a step of mode Sync."""
+    return len(read(step).in_flight) if has_ledger(step) else 0
 
 
 def has_ledger(step: Path) -> bool:

@@ -232,6 +232,8 @@ _SEPARATE = (
         "PPOTrainerSeparateAsync.__init__: self config",
         "PPOTrainerSeparateAsync._step_once: self metrics timing_raw sample_batch_size",
         "PPOTrainerSeparateAsync.step: self metrics timing_raw",
+        "PPOTrainerSeparateAsync.global_steps",
+        "PPOTrainerSeparateAsync.on_step_end: self",
         "PPOTrainerSeparateAsync.standalone_server_manager",
         "PPOTrainerSeparateAsync.standalone_checkpoint_manager",
         "PPOTrainer._step_once: self metrics timing_raw sample_batch_size",
@@ -260,6 +262,8 @@ _SEPARATE = (
         "ResourcePoolManager.resource_pool_dict",
     ),
     *_APART.of("verl.single_controller.ray", "RayWorkerGroup"),
+    *_APART.of("verl.workers.rollout.llm_server", "FullyAsyncLLMServerClient"),
+    *_APART.of("verl.workers.rollout.utils", "update_prometheus_config: config server_addresses rollout_name"),
     *_APART.of(
         "verl.workers.rollout.replica",
         "RolloutMode",

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rljob_runtime import draft_check, launcher_overrides, model_check, preflight
@@ -39,6 +40,7 @@ WARNINGS_SHOWN = 2
 
 
 STORAGE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+STORAGE_ROWS = "transfer_queue.backend.SimpleStorage.total_storage_size"
 
 
 class VerlTrainer:
@@ -105,7 +107,10 @@ class VerlTrainer:
         from rljob_runtime import hydra_config
 
         parallelism.require(start, self._composed)
-        hydra_config.apply(self._composed, resume_settings(start))
+        values = resume_settings(start)
+        if start.folder is not None and STORAGE_UNITS in values:
+            values[STORAGE_ROWS] = storage_rows(start.folder, self._composed)
+        hydra_config.apply(self._composed, values)
 
     def request_stop(self, mode: StopMode) -> None:
         """See `Trainer`."""
@@ -144,6 +149,17 @@ def resume_settings(start: Start) -> dict[str, OverrideValue]:
     # As many as in the step, whatever the number of nodes is now: TransferQueue loads a queue into no other number.
     units = prompt_ledger.storage_units(start.folder)
     return values if units is None else {**values, STORAGE_UNITS: units}
+
+
+def storage_rows(step: Path, config: DictConfig) -> int:
+    """Return the rows that the queue must hold after a resume.
+
+    A step may have more prompts in flight than its successor's settings allow, which then drain. Each has a row, and so
+    has each of its responses; the queue also has those of the step that is saved, and of the one that begins.
+    """
+    simple = config.transfer_queue.backend.SimpleStorage
+    prompts = prompt_ledger.prompts_in_flight(step) + 2 * int(config.data.train_batch_size)
+    return max(int(simple.total_storage_size), prompts * (int(config.actor_rollout_ref.rollout.n) + 1))
 
 
 def require_inputs(config: DictConfig, meanwhile: Callable[[], None]) -> None:
