@@ -113,6 +113,11 @@ class TrainingAttempt:
             if progress is not None and text not in progress.notes and len(progress.notes) < NOTES_MAX:
                 self.spool.update_progress(notes=(*progress.notes, text))
 
+    def count_replicas(self, serving: int, wanted: int) -> None:
+        """Report how many replicas generate, of a rollout with workers of its own."""
+        with contextlib.suppress(OSError, ContractError):  # as a note
+            self.spool.update_progress(replicas_serving=serving, replicas_wanted=wanted)
+
     @property
     def checkpoint_folder(self) -> Path | None:
         """Folder of the job's checkpoints; None if the job keeps none."""

@@ -32,7 +32,7 @@ from rljob.api.v1alpha1 import RecipeKind
 
 
 class ConditionType(enum.StrEnum):
-    """Types of conditions. True is the normal state, except for Degraded, PendingChanges, both drifts, and Paused."""
+    """Types of conditions. True is the normal state, except for those that degrade or drift, PendingChanges, Paused."""
 
     VALIDATED = "Validated"
     INITIALIZED = "Initialized"
@@ -40,6 +40,7 @@ class ConditionType(enum.StrEnum):
     CLUSTER_READY = "ClusterReady"
     PROGRESSING = "Progressing"
     DEGRADED = "Degraded"
+    ROLLOUT_DEGRADED = "RolloutDegraded"
     CHECKPOINTED = "Checkpointed"
     SUSPENDED = "Suspended"
     PENDING_CHANGES = "PendingChanges"

@@ -103,8 +103,11 @@ class Reason(enum.StrEnum):
     """A node of the job is not Ready; the run continues as long as it can."""
     NODE_CORDONED = "NodeCordoned"
     """A node of the job is cordoned; a drain would evict the job's pods, and its run would save first."""
+    REPLICAS_LOST = "ReplicasLost"
+    """Replicas of a rollout with workers of its own are lost. The others take over their requests, and new ones join
+    when the pods are back."""
     HEALTHY = "Healthy"
-    """The reported faults are gone, or the job no longer holds the node."""
+    """The reported faults are gone, the job no longer holds the node, or all replicas are back."""
     NAME_TAKEN = "NameTaken"
     """The name of a child belongs to an object of somebody else."""
     INVALID_MANIFEST = "InvalidManifest"

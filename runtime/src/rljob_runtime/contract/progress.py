@@ -172,6 +172,9 @@ class Progress:
     `NOTES_MAX` texts of `NOTE_LIMIT` characters."""
     verl_version: str = codec.added("")
     """Version of the verl that runs, at most 64 characters; empty until it is known, and where a command trains."""
+    replicas_serving: int | None = None
+    """Replicas that generate, of a rollout with workers of its own; absent elsewhere."""
+    replicas_wanted: int | None = None
     outcome: Outcome | None = None
 
     def to_json(self) -> bytes:

@@ -24,7 +24,7 @@ from rljob.core.requirements import STOPS_HERE, Requirements, intended_head
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
-from rljob.core.transitions.progress import latest_checkpoint, new_notes, step_text, with_progress
+from rljob.core.transitions.progress import latest_checkpoint, new_notes, step_text, with_progress, with_replicas
 from rljob.core.transitions.reported_end import outcome_seen
 from rljob.core.transitions.start_stages import is_further, with_reported, with_training
 from rljob.core.transitions.stop_order import order_stop
@@ -207,7 +207,7 @@ def _poll_seconds(context: Context, answer: Answer) -> float:
 def _worth_writing(context: Context, answer: Answer) -> bool:
     """Report whether to write: transitions at once, steps, checkpoints and stages of a start at their intervals."""
     old = context.status.progress
-    if new_notes(context, answer):
+    if new_notes(context, answer) or with_replicas(context, context.status, answer) != context.status:
         return True
     if answer.step == 0:
         return status.is_silent(context.status) or _is_further(context, answer)

@@ -22,7 +22,7 @@ from rljob.core.scheduling.discovery import Room, room_for
 from rljob.core.scheduling.node_faults import CLASSES, NODE_CORDONED, FaultEffect, NodeFault, listed, node_faults
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import EXCLUDED_SECONDS
-from rljob.core.transitions.conditions import without_node_faults
+from rljob.core.transitions.conditions import healed
 from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
 from rljob.render.accelerators import class_is_known, facts_of
@@ -87,14 +87,14 @@ def _report(
     if not node_faults:
         if condition is None or condition.status is ConditionStatus.FALSE:
             return None
-        new = without_node_faults(context, context.status)
+        new = healed(context, context.status)
         return context.write(new, EventNote(EventType.NORMAL, Reason.HEALTHY, f"resolved: {condition.message}"))
     reason, message = node_faults[0].row.reason, listed(node_faults)
     message = f"{message}; {continues}" if continues else message
     known = condition is not None and condition.status is ConditionStatus.TRUE
     same = condition is not None and known and condition.reason == reason
     # The transition time is when a reason was first seen: how long a fault lasts decides what follows.
-    base = context.status if same else without_node_faults(context, context.status)
+    base = context.status if same else healed(context, context.status)
     new = context.writer.with_changed(base, ConditionType.DEGRADED, ConditionStatus.TRUE, reason, message)
     events = () if same else (EventNote(EventType.WARNING, reason, status.bounded(message)),)
     return None if new is context.status else context.write(new, *events)

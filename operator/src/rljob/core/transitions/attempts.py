@@ -21,7 +21,7 @@ from rljob.core.attempts.usage import added_usage, with_held_before, with_start_
 from rljob.core.context import Context
 from rljob.core.observed import Unseen
 from rljob.core.reasons import Reason
-from rljob.core.transitions.conditions import without_node_faults
+from rljob.core.transitions.conditions import healed
 from rljob.render import names
 from rljob_runtime.contract import Outcome
 
@@ -50,7 +50,8 @@ def close_attempt(
             "node": failure.node if failure else None,
         }
     )
-    current = without_node_faults(context, current)
+    for kind in (ConditionType.DEGRADED, ConditionType.ROLLOUT_DEGRADED):
+        current = healed(context, current, kind)
     others = [entry for entry in current.attempts if entry.submission_id != closed.submission_id]
     if open_attempt:
         begun = with_held_before([*others, closed], context.observed.held, context.resolved, context.worker_sizes)

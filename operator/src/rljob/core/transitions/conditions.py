@@ -93,11 +93,11 @@ def with_cluster_begun(context: Context, current: RLJobStatus, message: str = ""
     return context.writer.summarised(new, State.STARTING, reason, message)
 
 
-def without_node_faults(context: Context, current: RLJobStatus) -> RLJobStatus:
-    """Return the status with the condition Degraded set to False, if it was True."""
-    if not status.is_true(current, ConditionType.DEGRADED):
+def healed(context: Context, current: RLJobStatus, kind: ConditionType = ConditionType.DEGRADED) -> RLJobStatus:
+    """Return the status with a condition about faults set to False, if it was True."""
+    if not status.is_true(current, kind):
         return current
-    return context.writer.with_condition(current, ConditionType.DEGRADED, ConditionStatus.FALSE, Reason.HEALTHY)
+    return context.writer.with_condition(current, kind, ConditionStatus.FALSE, Reason.HEALTHY)
 
 
 def report_silence(context: Context, message: str) -> Plan:

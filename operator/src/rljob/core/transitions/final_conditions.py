@@ -27,7 +27,7 @@ class Final(enum.Enum):
     ENDS = enum.auto()
     """It is False, with the reason of the end and without a message."""
     HEALS = enum.auto()
-    """It is False with the reason Healthy: the job holds no node that could have a fault."""
+    """It is False with the reason Healthy: the job holds no node, and no replica, that could have a fault."""
 
 
 FINAL: Mapping[ConditionType, Final] = {
@@ -37,6 +37,7 @@ FINAL: Mapping[ConditionType, Final] = {
     ConditionType.CLUSTER_READY: Final.ENDS,  # nothing runs in the cluster, which is deleted now or after a while
     ConditionType.PROGRESSING: Final.ENDS,
     ConditionType.DEGRADED: Final.HEALS,
+    ConditionType.ROLLOUT_DEGRADED: Final.HEALS,
     ConditionType.CHECKPOINTED: Final.STAYS,
     ConditionType.SUSPENDED: Final.ENDS,  # a finished job cannot be resumed
     ConditionType.PENDING_CHANGES: Final.ENDS,  # no later cluster generation takes the changes

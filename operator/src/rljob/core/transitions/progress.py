@@ -9,6 +9,7 @@ from rljob.core import status, times
 from rljob.core.attempts.usage import with_held_before
 from rljob.core.context import Context
 from rljob.core.reasons import Reason
+from rljob.core.transitions.conditions import healed
 from rljob_runtime.contract import NOTES_MAX
 from rljob_runtime.contract import Progress as Answer
 
@@ -22,7 +23,7 @@ def with_progress(context: Context) -> RLJobStatus:
     if answer is None:
         return context.status
     current = context.status.model_copy(update={"notes": [*context.status.notes, *new_notes(context, answer)]})
-    current = _with_verl(current, answer)
+    current = with_replicas(context, _with_verl(current, answer), answer)
     # A run that only evaluates has a score and no step.
     if answer.step == 0 and answer.reward is None:
         return current
@@ -35,6 +36,17 @@ def _with_verl(current: RLJobStatus, answer: Answer) -> RLJobStatus:
     if cluster is None or not answer.verl_version:
         return current
     return current.model_copy(update={"ray_cluster": cluster.model_copy(update={"verl_version": answer.verl_version})})
+
+
+def with_replicas(context: Context, current: RLJobStatus, answer: Answer) -> RLJobStatus:
+    """Return the status with the condition RolloutDegraded, where trainer and rollout stand apart."""
+    serving, wanted = answer.replicas_serving, answer.replicas_wanted
+    if serving is None or wanted is None or serving >= wanted:
+        return healed(context, current, ConditionType.ROLLOUT_DEGRADED)
+    message = f"{serving} of {wanted} replicas generate; new ones join when their pods are back"
+    return context.writer.with_changed(
+        current, ConditionType.ROLLOUT_DEGRADED, ConditionStatus.TRUE, Reason.REPLICAS_LOST, message
+    )
 
 
 def new_notes(context: Context, answer: Answer) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from hypothesis import strategies as st
 from schema_check import violations
 
 from rljob.api.crd import build_rljob_crd
-from rljob.api.status import FailureCause, State
+from rljob.api.status import Condition, ConditionStatus, FailureCause, State
 from rljob.core import times
 from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan
@@ -233,6 +233,37 @@ def test_a_run_that_always_reports_something_else_causes_a_bounded_number_of_eve
     assert [event.message[:3] for event in plan.events] == ["c", "xxx"]
     assert all(len(note.encode()) <= NOTE_LIMIT for note in wrote(plan).notes)
     assert decide(noted("e", known=("a", "b", "c", "d"))).empty
+
+
+def replicas(serving: int, known: bool | None = None) -> Observed:
+    status = status_training()
+    if known is not None:
+        told = Condition(
+            type="RolloutDegraded",
+            status=ConditionStatus.TRUE if known else ConditionStatus.FALSE,
+            reason="ReplicasLost" if known else "Healthy",
+            message="1 of 2 replicas generate; new ones join when their pods are back" if known else "",
+            last_transition_time="2026-01-01T00:00:00Z",
+        )
+        status |= {"conditions": [*status.get("conditions", []), told.model_dump(by_alias=True, mode="json")]}
+    seen = {"step": 3, "replicas_serving": serving, "replicas_wanted": 2, "observed_time": at(0).timestamp()}
+    return running(job=job(status=status), progress=answer(seen))
+
+
+@pytest.mark.parametrize(("serving", "known", "wanted"), [(1, None, "True"), (0, True, "True"), (2, True, "False")])
+def test_lost_replicas_are_a_condition_until_they_are_back(serving: int, known: bool | None, wanted: str) -> None:
+    new = wrote(decide(replicas(serving, known)))
+    (found,) = [entry for entry in new.conditions if entry.type == "RolloutDegraded"]
+    assert found.status == wanted
+    lost = f"{serving} of 2 replicas generate; new ones join when their pods are back"
+    assert (found.reason, found.message) == (("ReplicasLost", lost) if wanted == "True" else ("Healthy", ""))
+
+
+def test_replicas_that_are_as_the_status_says_are_not_written() -> None:
+    assert decide(replicas(2)).empty
+    seen = replicas(1)
+    told = wrote(decide(seen)).model_dump(by_alias=True, mode="json", exclude_none=True)
+    assert decide(replace(seen, job=job(status=told))).empty
 
 
 def test_no_step_is_no_progress() -> None:

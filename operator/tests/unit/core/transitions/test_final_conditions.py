@@ -47,7 +47,7 @@ def test_the_table_has_every_condition() -> None:
 @pytest.mark.parametrize("kind", list(ConditionType))
 def test_only_facts_about_the_past_stay(kind: ConditionType, value: ConditionStatus) -> None:
     stays = kind.value in STAYS or (kind is ConditionType.INITIALIZED and value is ConditionStatus.TRUE)
-    reason = "Healthy" if kind is ConditionType.DEGRADED else "Succeeded"
+    reason = "Healthy" if kind in (ConditionType.DEGRADED, ConditionType.ROLLOUT_DEGRADED) else "Succeeded"
     assert finished(kind, value) == ((value.value, "Before", "under way") if stays else ("False", reason, ""))
 
 

@@ -9,7 +9,6 @@ group is removed first: Ray would restore it on the new node, and leave no devic
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -48,16 +47,19 @@ class Replicas:
         servers: Any,  # noqa: ANN401 - verl's LLMServerManager
         engines: Any,  # noqa: ANN401 - verl's CheckpointEngineManager
         note: Callable[[str], None],
+        count: Callable[[int, int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._servers = servers
         self._engines = engines
         self._note = note
+        self._count = count
         self._clock = clock
         self.wanted = len(engines.replicas)
         self._next_rank = 1 + max(replica.replica_rank for replica in engines.replicas)
         self._starting: tuple[Any, Future[None], float] | None = None
         self._alone_since: float | None = None
+        count(self.wanted, self.wanted)
 
     @property
     def serving(self) -> int:
@@ -68,7 +70,7 @@ class Replicas:
         """Take lost replicas off the router and the sync. Return whether there were any."""
         lost = lost_among(self._engines.replicas)
         for replica in lost:
-            self._tell(f"lost a replica at {replica.server_address}; {self.serving - 1} of {self.wanted} are left")
+            self._note(f"lost a replica at {replica.server_address}; {self.serving - 1} of {self.wanted} are left")
             self._engines.remove_replicas([replica])
             _remove_groups(replica)
         if lost:
@@ -121,7 +123,7 @@ class Replicas:
         self._starting = None
         self._engines.add_replicas([made])
         self._list([*self._servers.rollout_replicas, made])
-        self._tell(f"a replica at {made.server_address} takes the place of a lost one; {self.serving} are there")
+        self._note(f"a replica at {made.server_address} takes the place of a lost one; {self.serving} are there")
         return True
 
     def route(self) -> None:
@@ -179,7 +181,7 @@ class Replicas:
     def _give_up(self, made: Any, reason: str) -> None:  # noqa: ANN401 - verl's replica
         self._starting = None
         _remove_groups(made)
-        self._tell(f"a replica that was to take the place of a lost one is given up: {reason}")
+        self._note(f"a replica that was to take the place of a lost one is given up: {reason}")
 
     def _list(self, replicas: list[Any]) -> None:
         """Let verl's manager, and the exporter, know these replicas."""
@@ -187,6 +189,7 @@ class Replicas:
         manager.rollout_replicas = replicas
         manager.server_handles = [replica.server_handle for replica in replicas]
         manager.server_addresses = [replica.server_address for replica in replicas]
+        self._count(len(replicas), self.wanted)
         config = manager.rollout_config
         if config.prometheus.enable and replicas:
             update_prometheus_config(config.prometheus, manager.server_addresses, config.name)
@@ -194,10 +197,6 @@ class Replicas:
     def _ask_router(self, method: str, *arguments: Any) -> Any:  # noqa: ANN401 - of any kind
         router = self._servers.global_load_balancer
         return ray.get(getattr(router, method).remote(*arguments), timeout=ROUTER_SECONDS)
-
-    def _tell(self, text: str) -> None:
-        print(f"rljob: {text}", file=sys.stderr, flush=True)  # noqa: T201
-        self._note(text)
 
 
 def lost_among(replicas: list[Any]) -> list[Any]:

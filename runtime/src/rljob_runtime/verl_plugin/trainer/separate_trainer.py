@@ -87,9 +87,12 @@ class RobustSteps(PPOTrainerSeparateAsync):  # type: ignore[misc] # verl ships n
 
     # Replicas; see replicas.py.
 
-    def follow_replicas(self, note: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+    def follow_replicas(
+        self, note: Callable[[str], None], count: Callable[[int, int], None], stopping: Callable[[], bool]
+    ) -> None:
         """Expect from now on that replicas are lost."""
-        self._replicas = Replicas(self.standalone_server_manager, self.standalone_checkpoint_manager, note)
+        servers, engines = self.standalone_server_manager, self.standalone_checkpoint_manager
+        self._replicas = Replicas(servers, engines, note, count)
         self._stopping = stopping
 
     def watch_replicas(self) -> None:
@@ -154,7 +157,8 @@ class SeparateAsyncTrainer(AsyncSteps, RobustSteps):
     def _setup(self) -> None:
         with _without_its_notes(), role_nodes.spread_over_trainers(reward_loop):
             super()._setup()
-        self.follow_replicas(self._run.note, lambda: self._run.stop_mode() is not None)
+        run = self._run
+        self.follow_replicas(run.note, run.count_replicas, lambda: run.stop_mode() is not None)
 
     def _abandon_if_stopped(self, partition_id: str) -> None:
         super()._abandon_if_stopped(partition_id)
