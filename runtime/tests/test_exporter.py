@@ -408,6 +408,36 @@ def test_replicas_beyond_the_limit_are_counted(
     assert families(exporter.scrape.text())["rljob_exporter_replicas_skipped"][0][1] == 2.0
 
 
+def test_a_replica_keeps_its_number_while_others_come_and_go() -> None:
+    first = scrape_targets.numbered(["a", "b", "c"], {})
+    assert first == {0: "a", 1: "b", 2: "c"}
+    without_a = scrape_targets.numbered(["b", "c"], first)
+    assert without_a == {1: "b", 2: "c"}
+    assert scrape_targets.numbered(["b", "c", "d", "e"], without_a) == {0: "d", 1: "b", 2: "c", 3: "e"}
+    assert scrape_targets.numbered(["x", "y"], first) == {0: "x", 1: "y"}, "of another attempt"
+    assert scrape_targets.numbered(["a", "a"], {0: "a"}) == {0: "a", 1: "a"}
+
+
+@pytest.mark.usefixtures("training")
+def test_the_sum_of_a_rollout_continues_when_a_replica_is_lost(
+    exporter: Exporter, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = "# TYPE vllm:generation_tokens_total counter\nvllm:generation_tokens_total{{}} {}\n"
+    counts = {"a": 100, "b": 90}
+    monkeypatch.setattr(scrape_targets, "read_pages", lambda asked: [page.format(counts[one]) for one in asked])
+
+    def generated() -> dict[str, float]:
+        write_targets(spool.rollout_targets_file, list(counts))
+        found = families(exporter.scrape.text())["vllm:generation_tokens"]
+        return {labels["replica"]: value for labels, value in found}
+
+    assert generated() == {"0": 100, "1": 90}
+    counts = {"b": 95}
+    assert generated() == {"0": 100, "1": 95}
+    counts = {"b": 96, "c": 2}
+    assert generated() == {"0": 102, "1": 96}
+
+
 def test_a_damaged_targets_file_means_no_replicas(tmp_path: Path) -> None:
     file = tmp_path / "targets.yml"
     for content in ("", "scrape_configs: 3", "{", "scrape_configs: [{job_name: ray}]"):
