@@ -21,10 +21,12 @@ from rljob_runtime.contract import (
     CheckResult,
     CoreBinding,
     ExitCode,
+    NodeGroup,
     Outcome,
     Phase,
     Preflight,
     Progress,
+    Role,
     StartProgress,
     StartStage,
     StopMode,
@@ -334,6 +336,30 @@ def test_prompts_in_flight_are_served_by_state_fate_and_age(exporter: Exporter, 
     assert seen["rljob_prompts_in_flight"] == [({**job, "state": "running"}, 8.0)]
     assert seen["rljob_prompts"] == [({**job, "event": "fetched"}, 16.0), ({**job, "event": "unaccounted"}, 0.0)]
     assert seen["rljob_prompts_dropped"] == [({**job, "reason": "stale"}, 1.0)]
+
+
+@pytest.mark.usefixtures("training")
+def test_roles_that_stand_apart_have_series_of_their_own(exporter: Exporter, spool: Spool, make_job: MakeJob) -> None:
+    assert not [name for name in families(exporter.scrape.text()) if name.startswith("rljob_role_")]
+    groups = (NodeGroup("train", Role.TRAINER, 1, 4), NodeGroup("roll", Role.ROLLOUT, 2, 8))
+    exporter.config.write_bytes(make_job(nodes=3, devices=12, groups=groups, dies_per_card=2).to_json())
+    metrics = {
+        "rljob/replicas/serving": 3.0,
+        "rljob/replicas/wanted": 4.0,
+        "rljob/trainer_wait_ratio/1": 0.25,
+        "rljob/trainer_wait_ratio/10": 0.5,
+        "rljob/tokens_per_second/trainer/response/card": 70.0,
+    }
+    spool.append_step(2, StepRecord(3, 1.0, metrics))
+    seen = families(exporter.scrape.text())
+    job = {"rljob": "sums", "rljob_namespace": "team-a"}
+    for name, trainer, rollout in (("nodes", 1.0, 2.0), ("devices", 4.0, 8.0), ("cards", 2.0, 4.0)):
+        of_roles = [({**job, "role": "Trainer"}, trainer), ({**job, "role": "Rollout"}, rollout)]
+        assert (seen[f"rljob_role_{name}"], seen[f"rljob_{name}"]) == (of_roles, [(job, trainer + rollout)])
+    assert seen["rljob_rollout_replicas"] == [({**job, "state": "serving"}, 3.0), ({**job, "state": "wanted"}, 4.0)]
+    assert seen["rljob_trainer_wait_ratio"] == [({**job, "steps": "1"}, 0.25), ({**job, "steps": "10"}, 0.5)]
+    labels = {**job, "stage": "trainer", "tokens": "response", "per": "card"}
+    assert seen["rljob_tokens_per_second"] == [(labels, 70.0)]
 
 
 @pytest.mark.usefixtures("training")
