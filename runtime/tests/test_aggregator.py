@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.contract import CheckResult, Phase, Preflight, Progress
+from rljob_runtime.checkpoints.prompt_ledger import PromptLedger
+from rljob_runtime.contract import CheckResult, NodeGroup, Phase, Preflight, Progress, Role
 from rljob_runtime.exporter import catalogue, scrape_targets, upstream_metrics, verl_metrics
 from rljob_runtime.exporter.aggregator import Aggregator, without
 from rljob_runtime.exporter.collector import MAX_REPLICAS, MAX_STAGES, MAX_UPDATES, MAX_VERL_SERIES
 from rljob_runtime.exporter.exposition import render
 from rljob_runtime.exporter.metric import Metric
 from rljob_runtime.exporter.scrape import OF_A_REPLICA, OF_AN_UPDATE, PLAIN_SERIES, Scrape, bound
+from rljob_runtime.spool import prompt_metrics
+from rljob_runtime.spool.prompt_metrics import REPLICAS_SERVING, REPLICAS_WANTED
 from rljob_runtime.spool.spool import Spool, StepRecord
-from rljob_runtime.spool.step_metrics import UPDATE_PREFIX, Batch, ReplicaWindow, RolloutWindow
+from rljob_runtime.spool.step_metrics import UPDATE_PREFIX, WAIT_STEPS, Batch, ReplicaWindow, RolloutWindow
 from rljob_runtime.training_attempt import TrainingAttempt
 from runtime.tests.conftest import MakeJob
 
@@ -131,10 +134,14 @@ def big_step(run: TrainingAttempt) -> dict[str, float]:
     verl |= {f"layer/{number}": 1.0 for number in range(1000)}
     verl |= {f"timing_s/part_{number}": 1.0 for number in range(100)}
     verl |= {"perf/total_num_tokens": 1.0, "prompt_length/mean": 1.0, "response_length/mean": 1.0, "timing_s/step": 9.0}
+    verl["timing_s/gen"] = 1.0
     replicas = {str(rank): ReplicaWindow(0.0, 1.0 + rank, 1) for rank in range(RANKS + 10)}
     names = ("waiting_ratio", "rank_tokens_min", "rank_tokens_max")
     verl |= {f"{UPDATE_PREFIX}{number}/{name}": 1.0 for number in range(MAX_UPDATES + 10) for name in names}
-    return verl | run.own_metrics(verl, RolloutWindow(replicas, 1.0), Batch(rows=8))
+    figures = [run.own_metrics(verl, RolloutWindow(replicas, 1.0), Batch(rows=8)) for _ in range(WAIT_STEPS)]
+    prompts = prompt_metrics.prompts(PromptLedger(), 0) | prompt_metrics.queue([{"global_steps": 1}], 9)
+    ages = prompt_metrics.staleness([{"min_global_steps": age, "max_global_steps": 9} for age in range(9)], 9)
+    return verl | figures[-1] | prompts | ages | {REPLICAS_SERVING: 1.0, REPLICAS_WANTED: 2.0}
 
 
 def by_source(samples: list[str], metric: Metric) -> dict[str, float]:
@@ -145,7 +152,8 @@ def by_source(samples: list[str], metric: Metric) -> dict[str, float]:
 def test_series_of_a_job_stay_within_the_documented_bound(
     make_job: MakeJob, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, config = make_job(), tmp_path / "job.json"
+    groups = (NodeGroup("train", Role.TRAINER, 8, 64), NodeGroup("roll", Role.ROLLOUT, 8, 64))
+    job, config = make_job(nodes=16, devices=128, groups=groups), tmp_path / "job.json"
     config.write_bytes(job.to_json())
     checks = tuple(CheckResult(f"check {number}", 1, 0, 0, "") for number in range(16))
     progress = Progress("p", Phase.TRAINING, attempt=1, start_time=1.0, preflight=Preflight(8, 1.0, checks))

@@ -148,7 +148,12 @@ TIME = DashboardRow(
             height=10,
         ),
         graph(
-            Text("Tokens per second per card", "short", "Prompt and response tokens of the trained batch, by stage."),
+            Text(
+                "Tokens per second per card",
+                "short",
+                "Prompt and response tokens of the trained batch, by stage, over all cards. Trainer: "
+                "one that stands apart, over its own cards, while it does not wait.",
+            ),
             Query(of_jobs("rljob_tokens_per_second", PER_CARD, ("stage",)), "{{stage}}"),
         ),
         graph(

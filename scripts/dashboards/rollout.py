@@ -9,8 +9,10 @@ NONE = "No replica is scraped"
 ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_draft_tokens_total"
 NO_ROUTING = "The engine's routing is not requested (rollout.enable_rollout_routing_replay)"
 NO_QUEUE = "TransferQueue serves no metrics"
-NO_END = "No job, or one whose rollouts do not end (trainer.mode ColocateAsync)"
-ENDED = "No prompts are in flight between steps (trainer.mode ColocateAsync)"
+NO_END = "No job, or one whose rollouts do not end (trainer.mode ColocateAsync, SeparateAsync)"
+ENDED = "No prompts are in flight between steps (trainer.mode ColocateAsync, SeparateAsync)"
+TOGETHER = "Trainer and rollout have no nodes of their own (trainer.mode SeparateAsync)"
+TRAINED = 'tokens="prompt_and_response",per="card"'
 REPLICA = "replica {{replica}}"
 
 
@@ -20,6 +22,10 @@ def _by_replica(name: str) -> str:
 
 def _of_queue(name: str, *by: str) -> str:
     return of_jobs(name, by=by)
+
+
+def _trained(stage: str) -> str:
+    return of_jobs("rljob_tokens_per_second", f'stage="{stage}",{TRAINED}')
 
 
 _PADDING = rate_of("vllm:rljob_padding_tokens_total", ("mode",))
@@ -158,6 +164,42 @@ PROMPTS = DashboardRow(
     ),
     folded=True,
 )
+APART = DashboardRow(
+    "Trainer and rollout apart",
+    (
+        graph(
+            Text(
+                "Replicas",
+                "none",
+                "At the end of each step: those that get requests, and a complete rollout.",
+                TOGETHER,
+            ),
+            Query(of_jobs("rljob_rollout_replicas", by=("state",)), "{{state}}"),
+            width=8,
+        ),
+        graph(
+            Text("Trainer waits", "percentunit", "Share of the time that the trainer waits for responses.", TOGETHER),
+            Query(of_jobs("rljob_trainer_wait_ratio", 'steps="1"'), "last step"),
+            Query(of_jobs("rljob_trainer_wait_ratio", 'steps="10"'), "last ten steps"),
+            width=8,
+            top=1,
+        ),
+        graph(
+            Text(
+                "Tokens per second per card",
+                "short",
+                "Trained tokens: of the step over all cards, and of the trainer over its own while it does not wait. "
+                "Rollout: generated tokens over its cards.",
+                TOGETHER,
+            ),
+            Query(f"{_trained('step')} and on (rljob_namespace, rljob) {_trained('trainer')}", "job"),
+            Query(_trained("trainer"), "trainer"),
+            Query(f"rljob:rollout_tokens_per_card:rate10m{{{JOB}}}", "rollout"),
+            width=8,
+        ),
+    ),
+    folded=True,
+)
 ENGINE = DashboardRow(
     "The engine",
     (
@@ -291,7 +333,7 @@ ROLLOUT = Board(
     name="rollout",
     title="RLJob / Rollout",
     about="One job's rollout: load and waiting of the replicas.",
-    rows=(NOW, RANKS, TAIL, PROMPTS, ENGINE, EXPERTS, QUEUE),
+    rows=(NOW, RANKS, TAIL, PROMPTS, APART, ENGINE, EXPERTS, QUEUE),
     variables=(NAMESPACES, ONE_JOB),
     annotations=(ATTEMPTS,),
 )

@@ -31,6 +31,10 @@ EXCEPTIONS = (
         r"rljob_(staleness_responses|oldest_prompt_steps|prompts|prompts_in_flight|prompts_dropped)\{|eff_sample_size",
         "no prompt of a synchronous run is in flight between steps",
     ),
+    Unanswered(
+        r'rljob_(role_cards|rollout_replicas|trainer_wait_ratio)\{|rollout_tokens_per_card|stage="trainer"',
+        "trainer and rollout of a synchronous run have the same nodes",
+    ),
     Unanswered(r"rljob_validation", "the quickstart runs no validation"),
     Unanswered(r"rljob_kl_loss", "the quickstart has no KL in its loss"),
     Unanswered(r"rljob_expert_load", "the quickstart's model has no experts"),

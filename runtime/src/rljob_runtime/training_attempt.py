@@ -27,6 +27,8 @@ from rljob_runtime.contract import (
     ContractError,
     JobConfig,
     Phase,
+    Role,
+    StepMetric,
     StopMode,
     TrainerMode,
     legible,
@@ -77,6 +79,8 @@ class TrainingAttempt:
     _step_begun: float | None = field(default=None, init=False)
     _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
     _rollout_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
+    _waits: list[tuple[float, float]] = field(default_factory=list, init=False)
+    """Seconds of the last steps, and those of them that a trainer that stands apart waits."""
     _unpublished: tuple[int, float] | None = field(default=None, init=False)
     """Step and duration of a save that verl's tracker does not name yet."""
     _saved_step: int | None = field(default=None, init=False)
@@ -233,12 +237,18 @@ class TrainingAttempt:
     ) -> dict[str, float]:
         """Return our own metrics of a step, computed from verl's metrics, the replicas' times and the batch."""
         try:
-            return step_metrics.compute(
-                metrics, window, batch, devices=self.job.devices, dies_per_card=self.job.dies_per_card
-            )
+            dies = self.job.dies_per_card
+            figures = step_metrics.compute(metrics, window, batch, devices=self.job.devices, dies_per_card=dies)
+            return figures | (self._trainer_metrics(metrics) if self.job.groups else {})
         except Exception as error:  # noqa: BLE001 - a failure to compute metrics must not end the training
             print(f"rljob: cannot compute this step's own metrics: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
             return {}
+
+    def _trainer_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        seconds = (metrics[StepMetric.STEP_SECONDS.value], metrics[step_metrics.WAIT_SECONDS])
+        self._waits = [*self._waits, seconds][-step_metrics.WAIT_STEPS :]
+        devices = self.job.devices_of(Role.TRAINER)
+        return step_metrics.trainer_metrics(metrics, self._waits, devices=devices, dies_per_card=self.job.dies_per_card)
 
     def record(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append a step's line and publish its metrics."""

@@ -122,6 +122,34 @@ def test_shares_of_the_step_add_up_to_one() -> None:
     assert sum(shares.values()) == pytest.approx(1)
 
 
+def test_a_trainer_that_stands_apart_is_measured_on_its_own_devices_without_its_waits() -> None:
+    seen = step_metrics.trainer_metrics(METRICS, [(10.0, 6.0)], devices=4, dies_per_card=2)
+    rate = "rljob/tokens_per_second/trainer"
+    assert seen == pytest.approx(
+        {
+            "rljob/trainer_wait_ratio/1": 0.6,
+            f"{rate}/prompt_and_response/card": 1200 / 4 / 2,
+            f"{rate}/prompt_and_response/die": 1200 / 4 / 4,
+            f"{rate}/response/card": 400 / 4 / 2,
+            f"{rate}/response/die": 400 / 4 / 4,
+        }
+    )
+
+
+def test_the_waits_of_ten_steps_are_weighted_by_their_length() -> None:
+    waits = [(1.0, 1.0)] * 9 + [(11.0, 0.0)]
+    seen = step_metrics.trainer_metrics(METRICS, waits, devices=1, dies_per_card=1)
+    assert (seen["rljob/trainer_wait_ratio/1"], seen["rljob/trainer_wait_ratio/10"]) == (0, 9 / 20)
+    assert "rljob/trainer_wait_ratio/10" not in step_metrics.trainer_metrics(
+        METRICS, waits[1:], devices=1, dies_per_card=1
+    )
+
+
+def test_a_step_that_only_waits_has_no_rate() -> None:
+    seen = step_metrics.trainer_metrics(METRICS, [(3.0, 3.0)], devices=1, dies_per_card=1)
+    assert seen == {"rljob/trainer_wait_ratio/1": 1}
+
+
 def test_padding_is_what_verl_made_up_and_what_a_dense_batch_would_add() -> None:
     seen = figures_of(METRICS, batch=Batch(rows=64, padded_rows=4))
     assert seen["rljob/padded_rows_ratio"] == pytest.approx(4 / 64)

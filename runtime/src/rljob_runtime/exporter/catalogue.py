@@ -31,6 +31,22 @@ DEVICES = Metric("rljob_devices", "gauge", "Devices (dies) of the job.", "job.js
 CARDS = Metric(
     "rljob_cards", "gauge", "Cards of the job; the divisor of per-card metrics.", "job.json: devices / diesPerCard"
 )
+ROLE_NODES = Metric(
+    "rljob_role_nodes",
+    "gauge",
+    "Nodes by role (Trainer, Rollout), if the roles have nodes of their own; absent otherwise. They add up to "
+    "`rljob_nodes`.",
+    "job.json: groups",
+    ("role",),
+)
+ROLE_DEVICES = Metric("rljob_role_devices", "gauge", "The same for devices (dies).", "job.json: groups", ("role",))
+ROLE_CARDS = Metric(
+    "rljob_role_cards",
+    "gauge",
+    "The same for cards; the divisor of figures of one role per card.",
+    "job.json: groups, diesPerCard",
+    ("role",),
+)
 STEP = Metric("rljob_step", "gauge", "Last completed step.", "current.json: step")
 TOTAL_STEPS = Metric("rljob_total_steps", "gauge", "Steps that the job trains.", "job.json: totalSteps")
 CHECKPOINT_STEP = Metric(
@@ -145,8 +161,9 @@ STAGE_SHARE = Metric(
 TOKENS_PER_SECOND = Metric(
     "rljob_tokens_per_second",
     "gauge",
-    "Tokens per second in a stage (rollout, update, step) of the last step. `tokens` selects the tokens counted: "
-    "`prompt_and_response` or `response` of the trained batch; for the rollout also "
+    "Tokens per second in a stage (rollout, update, step) of the last step, over the devices of the job; and of a "
+    "trainer on nodes of its own, over these and without what it waits (`trainer`). `tokens` selects the tokens "
+    "counted: `prompt_and_response` or `response` of the trained batch; for the rollout also "
     "`generated_prompt_and_response` or `generated_response`, which include discarded responses. `per` is the divisor "
     "(card, die).",
     "verl: perf/total_num_tokens, prompt_length/mean, response_length/mean; our trainer: tokens of discarded "
@@ -263,7 +280,7 @@ TOOL_CALLS = Metric(
     ("outcome",),
 )
 
-# Prompts in flight across steps (trainer.mode ColocateAsync); absent in other modes.
+# Prompts in flight across steps (trainer.mode ColocateAsync, SeparateAsync); absent in mode Sync.
 STALENESS = Metric(
     "rljob_staleness_responses",
     "gauge",
@@ -306,6 +323,25 @@ PROMPTS_DROPPED = Metric(
     "Prompts of the run that were given up, by reason: `stale`, `filtered` by DAPO, or `failed`.",
     "our trainer: the ledger of prompts in each checkpoint",
     ("reason",),
+)
+
+# Trainer and rollout on nodes of their own (trainer.mode SeparateAsync); absent in other modes.
+ROLLOUT_REPLICAS = Metric(
+    "rljob_rollout_replicas",
+    "gauge",
+    "Replicas at the end of the last step: those that get requests and new weights (`serving`), and those of a "
+    "complete rollout (`wanted`).",
+    "our trainer: replicas of the weight sync",
+    ("state",),
+)
+TRAINER_WAIT = Metric(
+    "rljob_trainer_wait_ratio",
+    "gauge",
+    "Share of the time in which the trainer waits for responses, in the last step (`1`) and in the attempt's last ten "
+    "(`10`, from its tenth step on).",
+    "verl: timing_s/gen / timing_s/step",
+    ("steps",),
+    "ratio",
 )
 
 # Since the head pod started, over all attempts.
@@ -395,6 +431,9 @@ OWN = (
     NODES,
     DEVICES,
     CARDS,
+    ROLE_NODES,
+    ROLE_DEVICES,
+    ROLE_CARDS,
     STEP,
     TOTAL_STEPS,
     CHECKPOINT_STEP,
@@ -434,6 +473,8 @@ OWN = (
     OLDEST_PROMPT,
     PROMPTS,
     PROMPTS_DROPPED,
+    ROLLOUT_REPLICAS,
+    TRAINER_WAIT,
     ATTEMPTS_TOTAL,
     STEPS_TOTAL,
     TOKENS_TOTAL,

@@ -45,6 +45,8 @@ LABELLED = {
     prompt_metrics.QUEUE_PREFIX: (catalogue.QUEUE, "state"),
     prompt_metrics.PROMPTS_PREFIX: (catalogue.PROMPTS, "event"),
     prompt_metrics.DROPPED_PREFIX: (catalogue.PROMPTS_DROPPED, "reason"),
+    prompt_metrics.REPLICAS_PREFIX: (catalogue.ROLLOUT_REPLICAS, "state"),
+    step_metrics.WAIT_PREFIX: (catalogue.TRAINER_WAIT, "steps"),
 }
 """Metrics with one label, which is the rest of the key."""
 REPLICA = {"finish_seconds": catalogue.REPLICA_FINISH, "requests": catalogue.REPLICA_REQUESTS}
@@ -91,6 +93,10 @@ def collect(spool: Spool, totals: Totals, job: JobConfig | None) -> Families:
         families.add(catalogue.NODES, job.nodes)
         families.add(catalogue.DEVICES, job.devices)
         families.add(catalogue.CARDS, job.cards)
+        for group in job.groups:
+            families.add(catalogue.ROLE_NODES, group.nodes, role=group.role.value)
+            families.add(catalogue.ROLE_DEVICES, group.devices, role=group.role.value)
+            families.add(catalogue.ROLE_CARDS, group.devices / job.dies_per_card, role=group.role.value)
     _add_progress(families, progress)
     totals.catch_up()
     _add_totals(families, totals)

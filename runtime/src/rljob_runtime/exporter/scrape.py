@@ -48,6 +48,7 @@ class Scrape:
         """Create the aggregators."""
         kept = frozenset(metric.name for metric in upstream_metrics.PER_REPLICA)
         self._totals = Totals(self.spool)
+        self._replicas: dict[int, str] = {}
         self._vllm = Aggregator(
             upstream_metrics.VLLM_PREFIX,
             MAX_VLLM_SUMMED + len(kept) * MAX_REPLICAS,
@@ -86,7 +87,9 @@ class Scrape:
     def _replica_pages(self, families: Families) -> dict[str, str | None]:
         addresses = scrape_targets.replicas(self.spool.rollout_targets_file)
         asked = addresses[:MAX_REPLICAS]
-        pages = {str(index): page for index, page in enumerate(scrape_targets.read_pages(asked))}
+        self._replicas = scrape_targets.numbered(asked, self._replicas)
+        found = zip(self._replicas, scrape_targets.read_pages(list(self._replicas.values())), strict=True)
+        pages = {str(number): page for number, page in found}
         for replica, page in pages.items():
             families.add(catalogue.REPLICA_UP, float(page is not None), replica=replica)
         if addresses:

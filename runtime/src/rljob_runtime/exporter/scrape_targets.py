@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,6 +34,21 @@ def replicas(file: Path) -> list[str]:
         return [str(address) for group in jobs[SCRAPE_JOB]["static_configs"] for address in group["targets"]]
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         return []
+
+
+def numbered(addresses: Sequence[str], before: Mapping[int, str]) -> dict[int, str]:
+    """Return the replicas by number, as near to `before` as possible.
+
+    A replica keeps its number while others are lost, because its counters belong to it. A new one gets the lowest that
+    is free.
+    """
+    new, kept = list(addresses), dict[int, str]()
+    for number, address in sorted(before.items()):
+        if address in new:
+            new.remove(address)
+            kept[number] = address
+    free = [number for number in range(len(addresses)) if number not in kept]
+    return dict(sorted([*kept.items(), *zip(free, new, strict=False)]))
 
 
 def queue(file: Path) -> str | None:

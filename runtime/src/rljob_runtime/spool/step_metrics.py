@@ -18,6 +18,7 @@ ALL_TOKENS = "prompt_and_response"
 RESPONSE_TOKENS = "response"
 GENERATED_TOKENS = "generated_prompt_and_response"
 GENERATED_RESPONSE_TOKENS = "generated_response"
+TRAINED = (ALL_TOKENS, RESPONSE_TOKENS)
 FIRST_DP_IDLE = StepMetric.FIRST_DP_IDLE.value
 CLUSTER_IDLE = StepMetric.CLUSTER_IDLE.value
 ROLLOUT_SECONDS = f"{PREFIX}/rollout_seconds"
@@ -39,6 +40,12 @@ VERL_SECONDS = {"update": "timing_s/update_actor", "step": StepMetric.STEP_SECON
 STAGE_PREFIX = "timing_s/"
 WAIT_SECONDS = f"{STAGE_PREFIX}gen"
 """With prompts in flight across steps: how long the step waits for enough of them to end."""
+TRAINER = "trainer"
+"""The step of a trainer that stands apart, without what it waits."""
+WAIT_PREFIX = f"{PREFIX}/trainer_wait_ratio/"
+"""Then a number of steps."""
+WAIT_STEPS = 10
+"""A single step may wait by chance."""
 OTHER = "other"
 STAGES = (
     "gen",
@@ -204,15 +211,42 @@ def token_metrics(
 
     Tokens that were generated and discarded count only for the rollout.
     """
+    figures = {f"{PREFIX}/tokens/{basis}": count for basis, count in counted.items()}
+    for stage, duration in seconds.items():
+        if duration:
+            bases = tuple(counted) if stage == "rollout" else TRAINED
+            figures |= _rates(stage, {basis: counted[basis] for basis in bases}, duration, devices, dies_per_card)
+    return figures
+
+
+def _rates(
+    stage: str, counted: Mapping[str, float], seconds: float, devices: int, dies_per_card: int
+) -> dict[str, float]:
     divisors = {"card": devices / dies_per_card, "die": float(devices)}
-    bases = dict.fromkeys(VERL_SECONDS, (ALL_TOKENS, RESPONSE_TOKENS)) | {"rollout": tuple(counted)}
-    return {f"{PREFIX}/tokens/{basis}": count for basis, count in counted.items()} | {
-        f"{PREFIX}/tokens_per_second/{stage}/{basis}/{unit}": counted[basis] / duration / divisor
-        for stage, duration in seconds.items()
-        if duration
-        for basis in bases[stage]
+    return {
+        f"{PREFIX}/tokens_per_second/{stage}/{basis}/{unit}": count / seconds / divisor
+        for basis, count in counted.items()
         for unit, divisor in divisors.items()
     }
+
+
+def trainer_metrics(
+    metrics: Mapping[str, float], waits: Sequence[tuple[float, float]], *, devices: int, dies_per_card: int
+) -> dict[str, float]:
+    """Return what a trainer that stands apart trains per second on its own devices, and how much of its time it waits.
+
+    `waits` has the seconds of the attempt's last steps up to this one, each with those that it waits for responses.
+    """
+    figures = {
+        f"{WAIT_PREFIX}{steps}": sum(wait for _, wait in waits[-steps:]) / sum(step for step, _ in waits[-steps:])
+        for steps in (1, WAIT_STEPS)
+        if len(waits) >= steps
+    }
+    step, wait = waits[-1]
+    if step > wait:
+        counted = tokens(metrics, Tokens())
+        figures |= _rates(TRAINER, {basis: counted[basis] for basis in TRAINED}, step - wait, devices, dies_per_card)
+    return figures
 
 
 def batch_metrics(metrics: Mapping[str, float], batch: Batch) -> dict[str, float]:
