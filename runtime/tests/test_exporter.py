@@ -21,12 +21,10 @@ from rljob_runtime.contract import (
     CheckResult,
     CoreBinding,
     ExitCode,
-    NodeGroup,
     Outcome,
     Phase,
     Preflight,
     Progress,
-    Role,
     StartProgress,
     StartStage,
     StopMode,
@@ -339,30 +337,6 @@ def test_prompts_in_flight_are_served_by_state_fate_and_age(exporter: Exporter, 
 
 
 @pytest.mark.usefixtures("training")
-def test_roles_that_stand_apart_have_series_of_their_own(exporter: Exporter, spool: Spool, make_job: MakeJob) -> None:
-    assert not [name for name in families(exporter.scrape.text()) if name.startswith("rljob_role_")]
-    groups = (NodeGroup("train", Role.TRAINER, 1, 4), NodeGroup("roll", Role.ROLLOUT, 2, 8))
-    exporter.config.write_bytes(make_job(nodes=3, devices=12, groups=groups, dies_per_card=2).to_json())
-    metrics = {
-        "rljob/replicas/serving": 3.0,
-        "rljob/replicas/wanted": 4.0,
-        "rljob/trainer_wait_ratio/1": 0.25,
-        "rljob/trainer_wait_ratio/10": 0.5,
-        "rljob/tokens_per_second/trainer/response/card": 70.0,
-    }
-    spool.append_step(2, StepRecord(3, 1.0, metrics))
-    seen = families(exporter.scrape.text())
-    job = {"rljob": "sums", "rljob_namespace": "team-a"}
-    for name, trainer, rollout in (("nodes", 1.0, 2.0), ("devices", 4.0, 8.0), ("cards", 2.0, 4.0)):
-        of_roles = [({**job, "role": "Trainer"}, trainer), ({**job, "role": "Rollout"}, rollout)]
-        assert (seen[f"rljob_role_{name}"], seen[f"rljob_{name}"]) == (of_roles, [(job, trainer + rollout)])
-    assert seen["rljob_rollout_replicas"] == [({**job, "state": "serving"}, 3.0), ({**job, "state": "wanted"}, 4.0)]
-    assert seen["rljob_trainer_wait_ratio"] == [({**job, "steps": "1"}, 0.25), ({**job, "steps": "10"}, 0.5)]
-    labels = {**job, "stage": "trainer", "tokens": "response", "per": "card"}
-    assert seen["rljob_tokens_per_second"] == [(labels, 70.0)]
-
-
-@pytest.mark.usefixtures("training")
 def test_what_is_known_of_the_checkpoint_is_served_and_nothing_else(exporter: Exporter, spool: Spool) -> None:
     kept = "rljob_checkpoint_"
     assert not [name for name in families(exporter.scrape.text()) if name.startswith(kept)]
@@ -432,36 +406,6 @@ def test_replicas_beyond_the_limit_are_counted(
     monkeypatch.setattr(scrape, "MAX_REPLICAS", 1)
     write_targets(spool.rollout_targets_file, ["127.0.0.1:9", "127.0.0.1:9", "127.0.0.1:9"])
     assert families(exporter.scrape.text())["rljob_exporter_replicas_skipped"][0][1] == 2.0
-
-
-def test_a_replica_keeps_its_number_while_others_come_and_go() -> None:
-    first = scrape_targets.numbered(["a", "b", "c"], {})
-    assert first == {0: "a", 1: "b", 2: "c"}
-    without_a = scrape_targets.numbered(["b", "c"], first)
-    assert without_a == {1: "b", 2: "c"}
-    assert scrape_targets.numbered(["b", "c", "d", "e"], without_a) == {0: "d", 1: "b", 2: "c", 3: "e"}
-    assert scrape_targets.numbered(["x", "y"], first) == {0: "x", 1: "y"}, "of another attempt"
-    assert scrape_targets.numbered(["a", "a"], {0: "a"}) == {0: "a", 1: "a"}
-
-
-@pytest.mark.usefixtures("training")
-def test_the_sum_of_a_rollout_continues_when_a_replica_is_lost(
-    exporter: Exporter, spool: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = "# TYPE vllm:generation_tokens_total counter\nvllm:generation_tokens_total{{}} {}\n"
-    counts = {"a": 100, "b": 90}
-    monkeypatch.setattr(scrape_targets, "read_pages", lambda asked: [page.format(counts[one]) for one in asked])
-
-    def generated() -> dict[str, float]:
-        write_targets(spool.rollout_targets_file, list(counts))
-        found = families(exporter.scrape.text())["vllm:generation_tokens"]
-        return {labels["replica"]: value for labels, value in found}
-
-    assert generated() == {"0": 100, "1": 90}
-    counts = {"b": 95}
-    assert generated() == {"0": 100, "1": 95}
-    counts = {"b": 96, "c": 2}
-    assert generated() == {"0": 102, "1": 96}
 
 
 def test_a_damaged_targets_file_means_no_replicas(tmp_path: Path) -> None:

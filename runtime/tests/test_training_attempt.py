@@ -20,10 +20,8 @@ from rljob_runtime.contract import (
     CHECKPOINT_SCORE,
     NOTE_LIMIT,
     NOTES_MAX,
-    NodeGroup,
     Phase,
     Progress,
-    Role,
     SpoolFile,
     StopMode,
     TrainerMode,
@@ -473,19 +471,6 @@ def test_figures_that_cannot_be_made_do_not_end_the_step(
 ) -> None:
     assert TrainingAttempt(make_job(), 1, spool).own_metrics({"timing_s/step": 9.0}, RolloutWindow(), Batch()) == {}
     assert "perf/total_num_tokens" in capsys.readouterr().err
-
-
-def test_a_trainer_that_stands_apart_has_its_own_devices_and_the_job_all(make_job: MakeJob, spool: Spool) -> None:
-    verl = {"perf/total_num_tokens": 80.0, "prompt_length/mean": 1.0, "response_length/mean": 1.0}
-    verl |= {"timing_s/step": 10.0, "timing_s/gen": 5.0}
-    groups = (NodeGroup("train", Role.TRAINER, 1, 2), NodeGroup("roll", Role.ROLLOUT, 1, 6))
-    run = TrainingAttempt(make_job(nodes=2, devices=8, groups=groups, dies_per_card=1), 1, spool)
-    seen = [run.own_metrics(verl, RolloutWindow(), Batch()) for _ in range(12)][-1]
-    rate = "rljob/tokens_per_second/{}/prompt_and_response/card"
-    assert (seen[rate.format("step")], seen[rate.format("trainer")]) == (80 / 10 / 8, 80 / 5 / 2)
-    assert (seen["rljob/trainer_wait_ratio/1"], seen["rljob/trainer_wait_ratio/10"]) == (0.5, 0.5)
-    together = TrainingAttempt(make_job(), 1, spool).own_metrics(verl, RolloutWindow(), Batch())
-    assert not [key for key in together if "trainer" in key]
 
 
 def test_a_spool_that_fails_does_not_keep_a_stop_from_its_save(make_job: MakeJob, spool: Spool) -> None:
