@@ -185,7 +185,7 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     ray = (
         _ray_container("ray-worker", spec, template, devices, mounts)
         | security.user_image()
-        | stopping.worker_hooks(spec)
+        | stopping.worker_hooks(spec, group)
     )
     # The hooks of a worker ask the exporter. KubeRay sets the variable only where Ray itself checks the token.
     own_token = [_token(name)] if spec.runtime.unauthenticated_ray else []

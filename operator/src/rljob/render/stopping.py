@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rljob.api.lifecycle import Stop
-from rljob.api.v1alpha1 import RLJobSpec
+from rljob.api.v1alpha1 import RLJobSpec, Role, WorkerGroup
 from rljob.render import injection, packages
 from rljob_runtime.contract import StopMode, head_paths
 
@@ -63,12 +63,12 @@ def head_hooks(spec: RLJobSpec) -> Fields:
     return {"lifecycle": {"preStop": _exec(*_stop(spec))}} if saves_when_stopped(spec) else {}
 
 
-def worker_hooks(spec: RLJobSpec) -> Fields:
+def worker_hooks(spec: RLJobSpec, group: WorkerGroup) -> Fields:
     """Return the hooks of a worker's Ray container: store the head's address.
 
-    On deletion ask the head to stop the run, and wait.
+    On deletion ask the head to stop the run, and wait. A run continues without workers that only generate.
     """
-    if not saves_when_stopped(spec):
+    if not saves_when_stopped(spec) or Role.TRAINER not in group.roles:
         return {}
     file = f"{head_paths().spool}/head"
     # KubeRay sets FQ_RAY_IP (v1.6.2, controllers/ray/utils/constant.go). A failing hook would kill the container.

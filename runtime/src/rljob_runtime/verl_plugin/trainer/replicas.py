@@ -19,6 +19,8 @@ import ray
 from ray.exceptions import RayActorError
 from verl.workers.rollout.utils import update_prometheus_config
 
+from rljob_runtime.contract import ExitCode
+from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.verl_plugin.trainer.optimized_trainer import ROUTER_SECONDS
 
 ANSWER_SECONDS = 5.0
@@ -33,10 +35,6 @@ START_SECONDS = 1800.0
 """How long a new replica may take to start before its devices are given to another one."""
 LOOK_SECONDS = 1.0
 RESOURCE = "NPU"
-
-
-class ReplicasLostError(RuntimeError):
-    """No replica has been left for too long."""
 
 
 class Replicas:
@@ -90,7 +88,7 @@ class Replicas:
     def ready(self, stopping: Callable[[], bool]) -> bool:
         """Take out what is lost and take in what has started; wait while none is left. Return False for a stop.
 
-        Raises ReplicasLostError.
+        Raises RefusedError.
         """
         self.leave()
         self.begin()
@@ -138,15 +136,17 @@ class Replicas:
             self._ask_router("add_servers", missing)
 
     def look_alone(self) -> bool:
-        """Return whether no replica is left. Raises ReplicasLostError after ALONE_SECONDS."""
+        """Return whether no replica is left. Raises RefusedError (exit 65) after ALONE_SECONDS."""
         if self.serving:
             self._alone_since = None
             return False
         self._alone_since = self._clock() if self._alone_since is None else self._alone_since
         if self._clock() > self._alone_since + ALONE_SECONDS:
-            raise ReplicasLostError(
+            raise RefusedError(
+                ExitCode.ENVIRONMENT,
+                "ReplicasLost",
                 f"none of {self.wanted} replicas was left for {ALONE_SECONDS:g} s: the pods of role Rollout were lost, "
-                "and no others took their place"
+                "and no others took their place",
             )
         return True
 
@@ -156,7 +156,7 @@ class Replicas:
         return int(config.tensor_model_parallel_size * config.data_parallel_size * config.pipeline_model_parallel_size)
 
     def _start(self) -> None:
-        """Create a replica in a thread: loading a model takes minutes, and training goes on."""
+        """Create a replica in a thread: loading a model takes minutes, in which training continues."""
         manager = self._servers
         made = manager.rollout_replica_class(
             replica_rank=self._next_rank,

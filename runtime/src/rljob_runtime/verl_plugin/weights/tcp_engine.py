@@ -33,7 +33,7 @@ from rljob_runtime.contract import parse_foreign_json
 
 NAME = "rljob_tcp"
 CONNECT_SECONDS = 120.0
-"""For all workers together. They have been told the address before, so that only a lost node takes so long."""
+"""For all workers together. They have the address by then, so that only a lost node takes so long."""
 IO_SECONDS = 600.0
 """Without a byte in this time, the other side has stopped."""
 TOKEN_BYTES = 32
