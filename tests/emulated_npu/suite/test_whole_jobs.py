@@ -170,7 +170,7 @@ def test_a_checkpoint_of_megatron_is_exported(stopped: tuple[dict[str, Any], Pat
 
     found, own = stopped
     request = ExportRequest(
-        "tests", "run", "run", str(own / "checkpoints"), 0, ExportPlace.FOLDER, folder=str(tmp_path)
+        "tests", "run", "run", str(own / "checkpoints"), found["last"], ExportPlace.FOLDER, folder=str(tmp_path)
     )
     words = (sys.executable, "-m", "rljob_runtime", "export", request.to_json().decode())
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)

@@ -59,6 +59,7 @@ def after(module: ModuleType) -> None:
 
     interpreter.RESERVED_KWS += ["multibuffer"]  # an option of triton-ascend's compiler
     correct_negative_axes(interpreter)
+    find_largest_at_once(interpreter)
     correct_masks()
 
 
@@ -72,6 +73,25 @@ def correct_negative_axes(interpreter: Any) -> None:
         return unravel(self, tensors, axis)
 
     interpreter.ReduceOps.unravel = counted_from_the_front
+
+
+def find_largest_at_once(interpreter: Any) -> None:
+    """Let numpy find the place of the largest element, as in Triton's own fast path.
+
+    The interpreter compares functions by identity and misses this one, which `tl.max(return_indices=True)` passes: it
+    then combines element by element, which takes half a minute for each position of a rejection sampler.
+    """
+    import numpy as np
+
+    reduce = interpreter.ReduceOps.apply_impl
+
+    def reduced(self: Any, tensors: Any) -> Any:
+        combine = getattr(self.combine_fn, "fn", self.combine_fn)
+        if getattr(combine, "__name__", "") == "_argmax_combine_tie_break_left":
+            return self.min_max(tensors[0], val_reduce_op=np.max, idx_reduce_op=np.argmax)
+        return reduce(self, tensors)
+
+    interpreter.ReduceOps.apply_impl = reduced
 
 
 def correct_masks() -> None:
