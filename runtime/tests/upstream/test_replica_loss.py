@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -26,8 +27,6 @@ pytestmark = pytest.mark.comparison
 
 BATCH, SAMPLES, ROWS, REPLICAS = 8, 4, 32, 2
 WAIT_SECONDS = 420.0
-SERVER = b"ray::PromptServer"
-"""Of Ray's name for the process of a replica's server (router/vllm_replica.py)."""
 IN_PLACE = "takes the place of a lost one"
 REWARD = """
 import asyncio, random
@@ -52,17 +51,26 @@ class Run:
         return [record["metrics"] for record in self.result["steps"]]
 
 
-def servers() -> list[int]:
-    """Return the processes of the replicas' servers."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            name = place.read_bytes()
-        except OSError:
-            continue
-        if name.startswith(SERVER):
-            found.append(int(place.parent.name))
-    return sorted(found)
+def servers(own: Path) -> list[int]:
+    """Return the processes that listen at the addresses of the replicas, which verl notes for Prometheus."""
+    ports = {
+        int(port) for port in re.findall(r":(\d{4,5})\b", next(own.glob("spool/**/rollout-targets.yml")).read_text())
+    }
+    listening = {
+        row.split()[9]
+        for table in ("tcp", "tcp6")
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        if row.split()[3] == "0A" and int(row.split()[1].rpartition(":")[2], 16) in ports
+    }
+    wanted = {f"socket:[{inode}]" for inode in listening}
+    return sorted({int(link.parts[2]) for link in Path("/proc").glob("[0-9]*/fd/*") if target(link) in wanted})
+
+
+def target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
 
 
 def records_in(own: Path) -> list[dict[str, Any]]:
@@ -108,14 +116,14 @@ def run(real_training: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     try:
         wait_for(lambda: len(records_in(own)) >= 2)
-        first, *_ = both = servers()
+        first, *_ = both = servers(own)
         assert len(both) == REPLICAS
         os.kill(first, signal.SIGKILL)
         begun = len(records_in(own))
         wait_for(lambda: said.read_text(errors="replace").count(IN_PLACE) == 1)
         trained = len(records_in(own)) - begun
         wait_for(lambda: serving() == REPLICAS)
-        for pid in servers():
+        for pid in servers(own):
             os.kill(pid, signal.SIGKILL)
         begun = len(records_in(own))
         wait_for(lambda: len(records_in(own)) > begun + 2 and serving() == REPLICAS)
