@@ -280,9 +280,9 @@ class ExecAction(Model):
 class HTTPHeader(Model):
     """A header of the request."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Annotated[str, Field(min_length=1, max_length=64)]
     """Name of the header."""
-    value: Text
+    value: Annotated[str, Field(max_length=256)]
     """Value of the header."""
 
 
@@ -345,7 +345,7 @@ class Container(Model):
     """Arguments of the program."""
     working_dir: Path | None = None
     """Working directory. Defaults to the image's."""
-    env: Annotated[list[EnvVar], Field(max_length=32, json_schema_extra=keyed_by("name"))] = []
+    env: Annotated[list[EnvVar], Field(max_length=24, json_schema_extra=keyed_by("name"))] = []
     """Environment variables."""
     env_from: Annotated[list[EnvFromSource], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     """Secrets and ConfigMaps whose keys become environment variables."""
