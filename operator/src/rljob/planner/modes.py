@@ -183,7 +183,7 @@ def overlapped(setup: Setup, trace: Trace, window: float, updates: int, seconds:
     """Return the mean step of a trainer and a rollout that stand apart.
 
     Each update begins when its share of the batch has ended, and trains the prompts that were sent first. Generation
-    goes on meanwhile, until the step's weights are sent: then it pauses, and new prompts follow.
+    continues meanwhile, until the step's weights are sent: then it pauses, and new prompts follow.
     """
     transfer = seconds.transfer or 0.0
     flow = _flow(setup)
