@@ -26,6 +26,7 @@ from rljob.planner.stages import (
     forward_seconds,
     other_seconds,
     slowdown,
+    transfer_seconds,
     update_seconds,
     work,
 )
@@ -43,6 +44,8 @@ FILLED = 0.8
 """Share of a cache that responses fill while others wait."""
 SAME = 0.01
 """Tokens of two batches may differ by this share and count as the same."""
+WINDOW = 1.0
+"""The default of trainer.async.prefetchBatches."""
 PAIRS_MAX = 400
 """Pairs of rollout and trainer whose memory is computed, in the order of their seconds."""
 
@@ -98,12 +101,26 @@ class Job:
     setup: Setup
     layout: Layout
     node_devices: int
+    """Of the workers that generate."""
+    trainer_node_devices: int
     updates: int
     """Optimizer updates of a step."""
     enabled: frozenset[str]
     """Fields of switches that are on, such as optimizations.skipOldLogProb."""
     obstacles: Mapping[str, str] = field(default_factory=dict)
     """Field of a switch that validation would refuse -> why."""
+    window: float = WINDOW
+    """Batches in flight beside that of the step where prompts run ahead."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether trainer and rollout have devices of their own."""
+        return self.rollout.apart
+
+    @property
+    def devices(self) -> int:
+        """Devices of trainer and rollout."""
+        return self.setup.devices + (self.trainer.devices if self.apart else 0)
 
     @property
     def samples(self) -> int:
@@ -125,16 +142,30 @@ class Seconds:
     """Of the old policy and of the reference model."""
     update: float
     other: float
+    transfer: float | None = None
+    """Of new weights to a rollout that stands apart and generates while the trainer trains; None for one that does
+    not."""
+
+    @property
+    def training(self) -> float:
+        """Everything but the rollout and such a transfer."""
+        return self.log_probabilities + self.update + self.other
 
     @property
     def total(self) -> float:
         """The whole step."""
-        return self.rollout + self.log_probabilities + self.update + self.other
+        if self.transfer is None:
+            return self.rollout + self.training
+        return max(self.rollout, self.training) + self.transfer
 
     @property
     def bottleneck(self) -> str:
-        """Name of the longest stage."""
+        """Name of the longest stage; where rollout and training overlap, of the one that the step waits for."""
         named = {"rollout": self.rollout, "log probabilities": self.log_probabilities, "update": self.update}
+        if self.transfer is not None and self.rollout < self.training:
+            del named["rollout"]
+        elif self.transfer is not None:
+            return "rollout"
         return max(named, key=named.__getitem__)
 
 
@@ -150,6 +181,8 @@ class Candidate:
     """Of one pass for log-probabilities."""
     memory_share: float
     """Of the fullest die in the fullest phase."""
+    role_shares: tuple[float, float] | None = None
+    """The same of the trainer and of the rollout, where they have dies of their own."""
     published: str = ""
     """Source of a published run with this layout; empty without one."""
     published_seconds: float | None = None
@@ -173,7 +206,7 @@ def candidates(job: Job, trace: Trace) -> tuple[Candidate, ...]:
     done = work(job.shape, trace.requests)
     trainers = {size: _trained(job, done, size) for size in {*_stated(job), *trainer_sizes(job)} if _trains(job, size)}
     pairs = [
-        (outcome.makespan + job.passes * trained.forward + trained.update, Layout(size, trainer), outcome)
+        (_order(job, outcome.makespan, job.passes * trained.forward + trained.update), Layout(size, trainer), outcome)
         for size, outcome in rollouts(job, trace).items()
         for trainer, trained in trainers.items()
     ]
@@ -181,6 +214,11 @@ def candidates(job: Job, trace: Trace) -> tuple[Candidate, ...]:
     kept = [*pairs[:PAIRS_MAX], *(pair for pair in pairs[PAIRS_MAX:] if pair[1] == job.layout)]
     found = [_candidate(job, layout, outcome, trainers[layout.trainer], done) for _, layout, outcome in kept]
     return _ordered([one for one in found if one.fits])
+
+
+def _order(job: Job, rollout: float, training: float) -> tuple[float, float]:
+    """Return the seconds by which pairs are sorted: where both overlap, the longer ones and then all."""
+    return max(rollout, training) if job.apart else 0.0, rollout + training
 
 
 def _stated(job: Job) -> list[TrainerSize]:
@@ -231,7 +269,7 @@ def trainer_sizes(job: Job) -> Iterator[TrainerSize]:
         return
     experts = shape.experts.count if shape.experts else 1
     for tensor in SIZES:
-        if tensor > job.node_devices or not _divides_heads(shape, tensor) or shape.kv_heads % tensor:
+        if tensor > job.trainer_node_devices or not _divides_heads(shape, tensor) or shape.kv_heads % tensor:
             continue
         for pipeline in (size for size in SIZES if size <= shape.layers):
             for context in CONTEXTS:
@@ -355,9 +393,11 @@ def _candidate(job: Job, layout: Layout, outcome: Outcome, trained: _Trained, do
             log_probabilities=job.passes * trained.forward,
             update=trained.update,
             other=other_seconds(done),
+            transfer=transfer_seconds(job.shape) if job.apart else None,
         ),
         outcome=outcome,
         memory_share=float("inf") if lacks else plan.peak.bytes / job.die.memory_bytes,
+        role_shares=_role_shares(plan) if job.apart else None,
         forward_seconds=trained.forward,
         published=_published(job, layout),
         published_seconds=_published_seconds(job, layout, done),
@@ -365,8 +405,18 @@ def _candidate(job: Job, layout: Layout, outcome: Outcome, trained: _Trained, do
     )
 
 
+def _role_shares(plan: memory.MemoryPlan) -> tuple[float, float]:
+    """Return the shares of a die of the trainer and of one of the rollout in their fullest phases."""
+    largest = [
+        max(phase.bytes for phase in plan.phases if (phase.name in memory.OF_THE_ROLLOUT) is generates)
+        for generates in (False, True)
+    ]
+    return largest[0] / plan.die.memory_bytes, largest[1] / plan.die.memory_bytes
+
+
 def _published(job: Job, layout: Layout) -> str:
-    for row in PUBLISHED:
+    """Return the source of a published run; all of them trained and generated on the same dies in turn."""
+    for row in () if job.apart else PUBLISHED:
         if (row.architecture, row.devices, row.layout) == (job.shape.name, job.setup.devices, layout):
             return row.source
     return ""

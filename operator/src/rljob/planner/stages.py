@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rljob.planner.rollout.estimate import active_elements
 from rljob.planner.rollout.traces import RolloutRequest
 from rljob_runtime.planning.shapes import Shape
-from rljob_runtime.planning.weights import BF16
+from rljob_runtime.planning.weights import BF16, Cut, model_elements
 
 FORWARD_RATE = 27.3e12
 """Operations of a forward pass a second and die: the mean of what follows from the published passes of the reference,
@@ -28,6 +28,9 @@ OTHER_SECONDS_A_MILLION_TOKENS = 1.64
 13.5 million (DeepSeek-V3)."""
 LINK_BYTES_A_SECOND = 100e9
 """Between dies, for the trainer's collectives: an assumption. Only differences between layouts depend on it."""
+TRANSFER_BYTES_A_SECOND = 5.3e9
+"""At which the trainer sends all weights to a rollout that stands apart: the dense HCCL engine, Qwen3-30B-A3B on 2 x 16
+Ascend 910C, about 11 s (verl-project/verl#7787)."""
 PASSES = 3
 """An update is a forward pass and a backward pass of twice the work."""
 
@@ -172,6 +175,11 @@ def update_seconds(done: Work, devices: int) -> float:
 def other_seconds(done: Work) -> float:
     """Return the seconds of everything else."""
     return OTHER_SECONDS_A_MILLION_TOKENS * done.tokens / 1e6
+
+
+def transfer_seconds(shape: Shape) -> float:
+    """Return the seconds in which weights reach a rollout that stands apart; one rank sends them to all at a time."""
+    return model_elements(shape, Cut()).total * BF16 / TRANSFER_BYTES_A_SECOND
 
 
 def communication_seconds(shape: Shape, done: Work, devices: int, size: TrainerSize) -> float:

@@ -6,10 +6,11 @@ switches do not add up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rljob.planner.layouts import Candidate, Job, rollout_setup
+from rljob.planner.layouts import Candidate, Job, Seconds, rollout_setup
 from rljob.planner.rollout.policies import Admission, Placement, Policy
 from rljob.planner.rollout.setup import Setup
 from rljob.planner.rollout.simulation import simulate
@@ -19,6 +20,8 @@ from rljob.planner.rollout.traces import Trace
 RECIPES = "cann-recipes-train"
 SKIP, BALANCE, LATE = "optimizations.skipOldLogProb", "optimizations.batchBalance", "optimizations.loadBalancer"
 FREEZE, BINDING, ORDER = "optimizations.gcFreeze", "optimizations.coreBinding", "optimizations.promptOrder"
+OF_THE_TRAINER = frozenset({SKIP, BALANCE})
+"""Switches that shorten training; the others shorten the rollout."""
 DRAFTS, GEARS = "rollout.speculative", "rollout.captureSizes"
 
 
@@ -57,8 +60,24 @@ class Effect:
 
 def effects(job: Job, layout: Candidate, trace: Trace) -> tuple[Effect, ...]:
     """Return every switch for a layout, what saves most first, what is on already last."""
-    found = [_possible(job, effect) for effect in (*_modelled(job, layout, trace), *_published(job, layout))]
+    all_ = (*_modelled(job, layout, trace), *_published(job, layout))
+    found = [_possible(job, _overlapped(layout.seconds, effect)) for effect in all_]
     return tuple(sorted(found, key=lambda effect: (effect.enabled, -effect.saved, effect.field)))
+
+
+def _overlapped(seconds: Seconds, effect: Effect) -> Effect:
+    """Return what an effect saves of a step in which rollout and training overlap: nothing of the shorter one."""
+    if seconds.transfer is None:
+        return effect
+    trains = effect.field in OF_THE_TRAINER
+    own, other = (seconds.training, seconds.rollout) if trains else (seconds.rollout, seconds.training)
+    off, on = (own + effect.saved, own) if effect.enabled else (own, own - effect.saved)
+    saved = max(off, other) - max(on, other)
+    if math.isclose(saved, effect.saved, abs_tol=1e-6):
+        return effect
+    waits = "generation" if trains else "training"
+    reason = f"meanwhile, {waits} takes {other:,.0f} s; {effect.reason}"
+    return replace(effect, saved=saved, origin=Origin.MODELLED, reason=reason)
 
 
 def _possible(job: Job, effect: Effect) -> Effect:
@@ -96,7 +115,7 @@ def _skip(job: Job, layout: Candidate) -> Effect:
 
 
 def _balance(job: Job, layout: Candidate, trace: Trace) -> Effect:
-    ranks = job.setup.devices // layout.layout.trainer.model
+    ranks = job.trainer.devices // layout.layout.trainer.model
     waiting = waiting_share([request.tokens + request.prompt_tokens for request in trace.requests], ranks, job.updates)
     reason = f"{waiting:.1%} of the update is waiting with {ranks} ranks and {job.updates} updates a step"
     return _effect(job, BALANCE, layout.seconds.update * waiting, reason)

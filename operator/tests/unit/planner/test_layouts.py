@@ -8,6 +8,7 @@ import pytest
 
 from rljob.planner import layouts
 from rljob.planner.layouts import Candidate, Job, Layout, candidates, rollout_sizes, trainer_sizes
+from rljob.planner.placements import compare, devices_text
 from rljob.planner.rollout.estimate import ReplicaSize, engine
 from rljob.planner.rollout.published import RECIPES, UNIFORM
 from rljob.planner.rollout.setup import Setup
@@ -21,10 +22,11 @@ from rljob.planner.stages import (
     forward_seconds,
     other_seconds,
     slowdown,
+    transfer_seconds,
     update_seconds,
     work,
 )
-from rljob.planner.switches import BALANCE, DRAFTS, GEARS, LATE, SKIP, Effect, effects, waiting_share
+from rljob.planner.switches import BALANCE, DRAFTS, GEARS, LATE, SKIP, Effect, _overlapped, effects, waiting_share
 from rljob_runtime.planning import memory
 from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.shapes import Shape
@@ -84,6 +86,7 @@ def job(
         ),
         layout=layout,
         node_devices=8,
+        trainer_node_devices=8,
         updates=1,
         enabled=frozenset(),
     )
@@ -251,6 +254,102 @@ def test_the_seconds_of_a_published_step_are_shown_for_its_batch_only(monkeypatc
         assert own.published_seconds == expected
 
 
+# Trainer and rollout on devices of their own.
+
+
+def apart(of: Job | None = None) -> Job:
+    """Return a job of two groups with the devices of the given one each."""
+    given = of or job()
+    return dataclasses.replace(given, rollout=dataclasses.replace(given.rollout, apart=True))
+
+
+def test_rollout_and_training_overlap_on_devices_of_their_own() -> None:
+    plain = layouts.Seconds(rollout=100, log_probabilities=20, update=70, other=5)
+    assert (plain.total, plain.training, plain.bottleneck) == (195, 95, "rollout")
+    longer = dataclasses.replace(plain, transfer=3.0)
+    assert (longer.total, longer.bottleneck) == (103, "rollout")
+    shorter = dataclasses.replace(longer, rollout=80)
+    # The step waits for the trainer, although its longest stage is shorter than the rollout.
+    assert (shorter.total, shorter.bottleneck) == (98, "update")
+
+
+def test_a_transfer_takes_as_long_as_the_published_one() -> None:
+    assert transfer_seconds(MOE) == pytest.approx(11, rel=0.05)
+
+
+def test_each_role_has_a_share_of_its_own_die() -> None:
+    own = next(one for one in candidates(apart(), TRACE) if one.own)
+    assert own.role_shares is not None
+    assert own.memory_share == max(own.role_shares)
+    assert all(0 < share < 1 for share in own.role_shares)
+    assert own.seconds.transfer == transfer_seconds(DENSE)
+    assert next(one for one in candidates(job(), TRACE) if one.own).role_shares is None
+
+
+def test_layouts_are_in_the_order_of_the_longer_side() -> None:
+    found = candidates(apart(), TRACE)
+    assert [one.seconds.total for one in found] == sorted(one.seconds.total for one in found)
+
+
+def test_published_runs_say_nothing_of_devices_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "PUBLISHED", (layouts.PublishedLayout(DENSE.name, 16, OWN, "somebody"),))
+    assert any(one.published for one in candidates(job(), TRACE))
+    assert not any(one.published for one in candidates(apart(), TRACE))
+
+
+def test_the_tensor_size_of_the_trainer_stays_within_its_own_node() -> None:
+    narrow = dataclasses.replace(apart(), trainer_node_devices=2)
+    assert {size.tensor for size in trainer_sizes(narrow)} == {1, 2}
+    assert 4 in {size.tensor for size in rollout_sizes(narrow)}
+
+
+def test_two_groups_are_compared_with_one_on_all_devices() -> None:
+    found = compare(apart(), next(one for one in candidates(apart(), TRACE) if one.own), TRACE)
+    one, two = found.placed
+    assert [step.mode for step in (*one.steps, *two.steps)] == ["Sync", "ColocateAsync", "SeparateAsync"]
+    assert (devices_text(one.job), devices_text(two.job)) == ("32 devices", "16 + 16 devices")
+    assert (one.job.setup.replicas, one.job.trainer.micro_batches) == (8, 2)
+    assert one.layout.role_shares is None
+    assert found.missing == ""
+
+
+def test_one_group_is_compared_with_two_halves() -> None:
+    skipping = dataclasses.replace(job(), enabled=frozenset({SKIP, BALANCE}))
+    own = next(one for one in candidates(skipping, TRACE) if one.own)
+    one, two = compare(skipping, own, TRACE).placed
+    assert (one.job, one.layout) == (skipping, own)
+    assert devices_text(two.job) == "8 + 8 devices"
+    # Responses of older weights need the pass of the old policy.
+    assert two.job.enabled == {BALANCE}
+    sync, ahead = one.steps
+    assert ahead.train == pytest.approx(sync.train + own.forward_seconds)
+    (step,) = two.steps
+    assert step.train == two.layout.seconds.training
+    assert step.transfer == two.layout.seconds.transfer
+    assert step.generation is not None
+    assert 0 < step.generation < step.total
+
+
+@pytest.mark.parametrize(
+    ("of", "missing"),
+    [
+        (dataclasses.replace(apart(), trainer_node_devices=4), "nodes of 4 and of 8 devices cannot be one group"),
+        (job(devices=8), "1 node cannot be halved"),
+        (job(devices=24), "3 nodes cannot be halved"),
+        (job(devices=2), None),
+    ],
+    ids=["nodes differ", "one node", "three nodes", "too little memory"],
+)
+def test_a_placement_that_is_not_possible_is_explained(of: Job, missing: str | None) -> None:
+    if missing is None:
+        # Half of two devices has no room for the weights, gradients and optimizer of 7 billion parameters.
+        of = dataclasses.replace(of, node_devices=1)
+    any_ = next(iter(candidates(job(), TRACE)))
+    found = compare(of, any_, TRACE)
+    assert len(found.placed) == 1
+    assert found.missing == (missing or "no layout fits into 1 + 1 devices")
+
+
 # Switches.
 
 
@@ -300,6 +399,28 @@ def test_more_captured_sizes_save_padding() -> None:
     full = job()
     full = dataclasses.replace(full, setup=dataclasses.replace(full.setup, gears=(1, 2, 4, 8, 16)))
     assert found_effects(full)[GEARS].saved == 0
+
+
+@pytest.mark.parametrize(
+    ("rollout", "enabled", "saved"),
+    [(100, False, 10), (100, True, 10), (95, False, 5), (85, False, 0), (85, True, 5), (70, True, 0)],
+    ids=["generation waits", "on", "until training", "training waits", "on, until training", "on, training waits"],
+)
+def test_a_switch_saves_nothing_of_the_side_that_ends_first(rollout: float, enabled: bool, saved: float) -> None:
+    seconds = layouts.Seconds(rollout=rollout, log_probabilities=20, update=65, other=5, transfer=3)
+    found = _overlapped(seconds, Effect(DRAFTS, enabled, 10, Origin.PUBLISHED, "somebody"))
+    assert found.saved == pytest.approx(saved)
+    # A part of a published saving is not published.
+    expected = (
+        (Origin.PUBLISHED, "somebody") if saved == 10 else (Origin.MODELLED, "meanwhile, training takes 90 s; somebody")
+    )
+    assert (found.origin, found.reason) == expected
+
+
+def test_a_switch_of_the_trainer_saves_nothing_while_responses_are_generated() -> None:
+    seconds = layouts.Seconds(rollout=100, log_probabilities=20, update=65, other=5, transfer=3)
+    found = _overlapped(seconds, Effect(BALANCE, False, 10, Origin.MODELLED, "waiting"))
+    assert (found.saved, found.reason) == (0, "meanwhile, generation takes 100 s; waiting")
 
 
 def test_what_is_on_comes_last_and_published_shares_are_of_the_rollout() -> None:

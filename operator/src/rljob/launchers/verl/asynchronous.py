@@ -63,7 +63,7 @@ def waiting_steps(spec: RLJobSpec) -> int:
 
     Prompts are sampled in their order (trainer/ppo/v1/replay_buffer.py:388-392).
     """
-    return math.ceil(_ahead(spec))
+    return math.ceil(batches_ahead(spec))
 
 
 def storage_rows(spec: RLJobSpec) -> int:
@@ -72,10 +72,10 @@ def storage_rows(spec: RLJobSpec) -> int:
     When a step is saved, the queue still has its own prompts, those in flight, and those that the next step adds.
     """
     group = spec.trainer.samples_per_prompt + 1
-    return math.ceil((2 + _ahead(spec)) * spec.trainer.global_batch_size * group)
+    return math.ceil((2 + batches_ahead(spec)) * spec.trainer.global_batch_size * group)
 
 
-def _ahead(spec: RLJobSpec) -> float:
+def batches_ahead(spec: RLJobSpec) -> float:
     """Return the batches in flight beside that of the step; `checks.numbers` reports more than the largest number."""
     return min(float(settings(spec).prefetch_batches), PREFETCH_MAX) if ASYNC.holds(spec) else 0.0
 

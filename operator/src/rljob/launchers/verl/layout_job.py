@@ -6,12 +6,14 @@ from rljob.api.base import Switch
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check
 from rljob.launchers.node_needs import CORE_BINDING
+from rljob.launchers.verl.asynchronous import batches_ahead
 from rljob.launchers.verl.memory import memory_parts
 from rljob.launchers.verl.optimizations import load_balancer, optimizations, prompt_order, skip_old_log_prob
 from rljob.launchers.verl.optimizations.switch import is_enabled
 from rljob.launchers.verl.rollout_setup import rollout_setup
+from rljob.launchers.verl.rows import ASYNC
 from rljob.launchers.verl.sizes import updates
-from rljob.planner.layouts import Job, Layout
+from rljob.planner.layouts import WINDOW, Job, Layout
 from rljob.planner.rollout.estimate import ReplicaSize
 from rljob.planner.stages import TrainerSize
 from rljob.planner.switches import BALANCE, BINDING, DRAFTS, FREEZE, LATE, ORDER, SKIP
@@ -36,9 +38,11 @@ def layout_job(spec: RLJobSpec, shape: Shape) -> Job | None:
             TrainerSize(sizes.tensor, sizes.pipeline, sizes.context, sizes.expert),
         ),
         node_devices=spec.rollout_group.devices_per_node,
+        trainer_node_devices=spec.trainer_group.devices_per_node,
         updates=updates(spec),
         enabled=_enabled(spec),
         obstacles=_obstacles(spec),
+        window=batches_ahead(spec) if ASYNC.holds(spec) else WINDOW,
     )
 
 

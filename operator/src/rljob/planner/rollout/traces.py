@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -9,6 +10,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from rljob.planner.rollout.step_time import Origin
+
+KEPT = 8
+"""Numbers of responses whose lengths a distribution keeps: all seeds of a batch have the same ones."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ def from_survival(counts: Sequence[int], step: int, cap: int) -> Callable[[int],
     Between two points the number of survivors falls exponentially. The last ones have `cap` tokens.
     """
 
-    def lengths(responses: int) -> list[int]:
+    @functools.lru_cache(maxsize=KEPT)
+    def lengths(responses: int) -> tuple[int, ...]:
         scale = counts[0] / responses
         ascending = []
         for index in range(responses):
@@ -105,7 +110,7 @@ def from_survival(counts: Sequence[int], step: int, cap: int) -> Callable[[int],
                 continue
             share = math.log(counts[k - 1] / alive) / math.log(counts[k - 1] / counts[k])
             ascending.append(max(1, round(step * (k - 1 + share))))
-        return ascending
+        return tuple(ascending)
 
     return lengths
 
@@ -113,7 +118,8 @@ def from_survival(counts: Sequence[int], step: int, cap: int) -> Callable[[int],
 def lognormal(mean: float, sigma: float, cap: int) -> Callable[[int], Sequence[int]]:
     """Return the quantiles of a lognormal distribution that is cut at `cap` and has this mean after the cut."""
 
-    def lengths(responses: int) -> list[int]:
+    @functools.lru_cache(maxsize=KEPT)
+    def lengths(responses: int) -> tuple[int, ...]:
         normal = NormalDist()
 
         def cut_mean(mu: float) -> float:
@@ -126,6 +132,6 @@ def lognormal(mean: float, sigma: float, cap: int) -> Callable[[int], Sequence[i
             middle = (low + high) / 2
             low, high = (middle, high) if cut_mean(middle) < mean else (low, middle)
         points = ((index + 0.5) / responses for index in range(responses))
-        return [min(cap, max(1, round(math.exp(low + sigma * normal.inv_cdf(point))))) for point in points]
+        return tuple(min(cap, max(1, round(math.exp(low + sigma * normal.inv_cdf(point))))) for point in points)
 
     return lengths

@@ -1,6 +1,8 @@
 """`rljob plan report` on files."""
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ from rljob.api import yaml11
 from rljob.api.texts import write_texts
 from rljob.cli.errors import UsageError
 from rljob.cli.main import main
-from rljob.cli.plan.report import with_cards
+from rljob.cli.plan.report import plan_report, report_document, report_table, with_cards
+from rljob.cli.plan.rollout import Lengths
+from rljob.launchers.verl.layout_job import layout_job
+from rljob_runtime.planning.architectures import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[5]
 RECIPES = str(ROOT / "charts/rljob-operator/recipes")
@@ -155,6 +160,7 @@ def test_an_asynchronous_job_is_planned_as_a_synchronous_step_which_the_report_s
     (note,) = found["notes"]
     assert note.startswith("simulated as a synchronous step")
     sync, colocated = found["modes"]
+    assert found["modesNotShown"] == "1 node cannot be halved"
     assert (sync["mode"], colocated["mode"]) == ("Sync", "ColocateAsync")
     assert colocated["seconds"]["rollout"] < sync["seconds"]["rollout"]
     assert (sync["staleness"], colocated["origin"]) == (0, "modelled")
@@ -164,3 +170,68 @@ def test_an_asynchronous_job_is_planned_as_a_synchronous_step_which_the_report_s
     assert main(["plan", "report", "-f", str(tmp_path / "job.yaml"), *LENGTHS]) == 0
     assert f"note: {note}" in capsys.readouterr().out
     assert document(capsys, "-f", written(tmp_path), *LENGTHS)["notes"] == []
+
+
+NODES = {"nodes": 1, "devicesPerNode": 16}
+
+
+def separate(*changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the change of a job that trains and generates on a node of A3 each, two updates a step."""
+    return merged(apart(NODES, NODES), {"trainer": {"miniBatchSize": 32}}, *changes)
+
+
+def test_a_job_of_two_groups_is_compared_with_one_group_on_all_devices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, separate())
+    found = document(capsys, "-f", path, *LENGTHS)
+    assert (found["devices"], found["cards"]) == (32, 16)
+    sync, colocated, apart_ = found["modes"]
+    assert [row["mode"] for row in found["modes"]] == ["Sync", "ColocateAsync", "SeparateAsync"]
+    assert sync["devices"] == colocated["devices"] == {"trainer": 32, "rollout": 32}
+    assert apart_["devices"] == {"trainer": 16, "rollout": 16}
+    assert {row["origin"] for row in found["modes"]} == {"modelled"}
+    assert set(apart_["memoryShares"]) == {"trainer", "rollout"}
+    assert max(apart_["memoryShares"].values()) == apart_["memoryShare"]
+    seconds = apart_["seconds"]
+    total = seconds["rollout"] + seconds["training"] + seconds["weights"]
+    assert apart_["stepSeconds"] == pytest.approx(total, abs=0.2)
+    assert (sync["seconds"]["weights"], sync["seconds"]["generation"]) == (0, None)
+    best = found["layouts"][0]
+    assert (best["rollout"], best["trainer"]) == (apart_["layout"]["rollout"], apart_["layout"]["trainer"])
+    parts = best["seconds"]
+    trained = parts["logProbabilities"] + parts["update"] + parts["other"]
+    assert parts["step"] == pytest.approx(max(parts["rollout"], trained) + parts["weights"], abs=0.3)
+    assert found["modesNotShown"] is None
+
+
+def test_the_table_of_two_groups_shows_the_fit_of_each_role(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "report", "-f", written(tmp_path, separate()), *LENGTHS]) == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert lines[0] == "small: Qwen2.5-1.5B, 512 responses a step on 16 + 16 devices (16 cards of atlas-a3-superpod)"
+    assert any(line.startswith("rollout and training overlap: ") for line in lines)
+    assert re.search(r"^SeparateAsync, 16 \+ 16 devices +\d", shown, re.MULTILINE)
+    assert re.search(r"^Sync, 32 devices +\d", shown, re.MULTILINE)
+    own = r"^SeparateAsync \(modelled\): layout 1, memory \d+%/\d+% of trainer and rollout; generates for [\d,]+ s \("
+    other = r"^Sync, ColocateAsync \(modelled\): rollout \d.*, trainer \d.*, memory \d+%$"
+    assert all(re.search(line, shown, re.MULTILINE) for line in (own, other))
+
+
+def test_modes_that_are_not_shown_have_a_reason() -> None:
+    spec = typed(merged(small_spec(), SMALL, separate()))
+    facts = layout_job(spec, BUILT_IN["Qwen2.5-1.5B"])
+    assert facts is not None
+    narrow = dataclasses.replace(facts, trainer_node_devices=8)
+    report = plan_report("small", spec, narrow, Lengths(None, "uniform", None))
+    missing = "Sync, ColocateAsync: not shown, because nodes of 8 and of 16 devices cannot be one group"
+    assert missing in report_table("small", report, 1)
+    assert report_document("team", "small", report, 1)["modesNotShown"] in missing
+
+
+def test_the_window_of_an_asynchronous_job_is_its_own() -> None:
+    for change, window in (({}, 1.0), (separate({"trainer": {"async": {"prefetchBatches": "2.5"}}}), 2.5)):
+        spec = typed(merged(small_spec(), SMALL, change))
+        found = layout_job(spec, BUILT_IN["Qwen2.5-1.5B"])
+        assert found is not None
+        assert (found.window, found.trainer_node_devices) == (window, 16)

@@ -50,7 +50,8 @@ def test_adjacent_placement_meets_its_total_with_other_seeds_too() -> None:
 
 def test_gears_drop_at_the_published_thousands() -> None:
     adjacent, two_stages = drops(deepseek("adjacent + gears")), drops(deepseek("two-stage rebalance"))
-    alive = [sum(one.tokens >= 1000 * thousand for one in OPENR1.draw(512, 16).requests) for thousand in range(33)]
+    lengths = [one.tokens for one in OPENR1.draw(512, 16).requests]
+    alive = [sum(tokens >= 1000 * thousand for tokens in lengths) for thousand in range(33)]
     assert adjacent[:3] == (5, 7, 12)
     # Published as 19. By the published curve no response ends between 17,000 and 21,000 steps, so it cannot be met.
     assert (adjacent[3], len(set(alive[17:22]))) == (17, 1)
