@@ -33,7 +33,7 @@ GOOD = {
     "volumes of the same name": separate.separate(
         {"checkpoint": {"path": "/data/checkpoints", "everySteps": 5}},
         trainer={"template": volume()},
-        rollout={"template": volume("/data", hostPath={"path": "/cache"})},
+        rollout={"template": volume("/data", persistentVolumeClaim={"claimName": "cache"})},
     ),
     "an engine of one's own where no weights are sent by it": key(
         "actor_rollout_ref.rollout.checkpoint_engine", {"backend": "nixl", "update_weights_bucket_megabytes": 512}
