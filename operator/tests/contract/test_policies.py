@@ -81,13 +81,13 @@ def largest_job() -> Json:
     def variables(count: int) -> Json:
         own = [from_secret("hub")["valueFrom"] for _ in range(12)]
         return {"env": [{"name": f"V{n}", "valueFrom": v} for n, v in enumerate(own)]
-                + [{"name": f"W{n}", "value": "x" * 100} for n in range(count - len(own))]}  # fmt: skip
+                + [{"name": f"W{n}", "value": "x" * 120} for n in range(count - len(own))]}  # fmt: skip
 
     image = "registry.example/rljob/x:1"
     pod = {
         **variables(128),
         "volumes": [{"name": f"v{n}", "hostPath": {"path": f"/srv/data/{n}"}} for n in range(32)],
-        "sidecars": [{"name": f"s{n}", "image": image, **variables(32)} for n in range(4)],
+        "sidecars": [{"name": f"s{n}", "image": image, **variables(24)} for n in range(4)],
     }
     return merged(template(pod), {
         "head": {"template": pod},
