@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
 STEPS, BATCH, ROWS = 40, 32, 640
 RUN_SECONDS = 1500
 WORKER = quickstart.rljob()["spec"]["workerGroups"][0]["template"]
-SMALL = WORKER | {"cpu": "300m", "memory": "6Gi", "sharedMemory": "1Gi"}
+SMALL = WORKER | {"cpu": "300m", "memory": "4Gi", "sharedMemory": "1Gi"}
 GROUPS = [
     {"name": "train", "roles": ["Trainer"], "nodes": 1, "devicesPerNode": 1, "template": SMALL},
     {"name": "generate", "roles": ["Rollout"], "nodes": 2, "devicesPerNode": 1, "template": SMALL},
