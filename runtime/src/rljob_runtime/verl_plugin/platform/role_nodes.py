@@ -16,7 +16,7 @@ from verl.single_controller.ray.base import RayResourcePool, ResourcePoolManager
 
 from rljob_runtime.contract import ROLE_RESOURCES, Role
 
-TRAINER = ROLE_RESOURCES[Role.TRAINER]
+TRAINER, ROLLOUT = ROLE_RESOURCES[Role.TRAINER], ROLE_RESOURCES[Role.ROLLOUT]
 
 
 class TrainerPools(ResourcePoolManager):  # type: ignore[misc] # verl ships no types
@@ -30,14 +30,15 @@ class TrainerPools(ResourcePoolManager):  # type: ignore[misc] # verl ships no t
 
 
 def rollout_pool(name: str, devices: list[int]) -> RayResourcePool:
-    """Return the pool of one replica, with so many devices of each of its nodes."""
+    """Return the pool of one replica, with so many devices of each of its nodes; of any node if none has the role."""
+    apart = any(node["Alive"] and node["Resources"].get(ROLLOUT, 0) > 0 for node in ray.nodes())
     return RayResourcePool(
         process_on_nodes=devices,
         use_gpu=True,
         # As verl's own (workers/rollout/replica.py:204).
         max_colocate_count=2,
         name_prefix=name,
-        accelerator_type=ROLE_RESOURCES[Role.ROLLOUT],
+        accelerator_type=ROLLOUT if apart else None,
     )
 
 
