@@ -6,7 +6,8 @@ Each helper returns a complete, working object, changed as the test requests.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,6 +43,16 @@ IDLE = Progress(pod_uid="head-uid", phase=Phase.IDLE)
 """Answer of a new head's exporter."""
 
 Json = dict[str, Any]
+
+
+_MADE: dict[str, Json] = {}
+
+
+def _kept(key: str, make: Callable[[], Json]) -> Json:
+    """Return a copy of what was made for a key, so that a test which changes it changes no other one's."""
+    if key not in _MADE:
+        _MADE[key] = make()
+    return copy.deepcopy(_MADE[key])
 
 
 def at(seconds: float) -> datetime:
@@ -130,19 +141,28 @@ def snapshot(
     accelerators: AcceleratorTable = BUILT_IN,
 ) -> Json:
     """Return the ConfigMap with the merged spec and its recipes, which is the only one of a job that starts at once."""
-    frozen = configmap.Snapshot(typed(spec, accelerators), recipes, refresh)
-    return configmap.with_snapshot(config(spec, accelerators), frozen)
+
+    def make() -> Json:
+        frozen = configmap.Snapshot(typed(spec, accelerators), recipes, refresh)
+        return configmap.with_snapshot(config(spec, accelerators), frozen)
+
+    plain = accelerators is BUILT_IN and not recipes and refresh is None
+    return _kept(f"snapshot {json.dumps(spec, default=repr)}", make) if plain else make()
 
 
 def config(spec: Mapping[str, Any] | None = None, accelerators: AcceleratorTable = BUILT_IN) -> Json:
     """Return the frozen rendering of the first cluster generation."""
-    kind = typed(spec, accelerators)
-    return configmap.build_cluster_config(IDENTITY, kind, 1, LAUNCHER(kind).job_config(IDENTITY, kind, 1))
+
+    def make() -> Json:
+        kind = typed(spec, accelerators)
+        return configmap.build_cluster_config(IDENTITY, kind, 1, LAUNCHER(kind).job_config(IDENTITY, kind, 1))
+
+    return _kept(f"config {json.dumps(spec, default=repr)}", make) if accelerators is BUILT_IN else make()
 
 
 def cluster(ready: int = 0, **metadata: object) -> Json:
     """Return the RayCluster with KubeRay's status and that many ready workers."""
-    made = configmap.read_raycluster(config())
+    made = _kept("cluster", lambda: configmap.read_raycluster(config()))
     created = (NOW - timedelta(seconds=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
     made["metadata"] |= {"uid": "cluster-uid", "creationTimestamp": created, **metadata}
     made["status"] = {"readyWorkerReplicas": ready}
@@ -249,12 +269,12 @@ def status_intended() -> Json:
 
 def status_submitted() -> Json:
     """Return the status of a job that Ray has accepted."""
-    return status_after(decide(running(job=job(status=status_intended()))))
+    return _kept("submitted", lambda: status_after(decide(running(job=job(status=status_intended())))))
 
 
 def status_training() -> Json:
     """Return the status after three steps."""
-    return status_after(decide(running(progress=answer())))
+    return _kept("training", lambda: status_after(decide(running(progress=answer()))))
 
 
 def status_finished() -> Json:

@@ -60,16 +60,17 @@ def samples(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def with_value(document: Json, path: Path, value: object, entry: int = 0) -> Json:
-    """Return a copy with the value at a path, in one entry of every list on the way."""
-    result = copy.deepcopy(document)
+    """Return a copy with the value at a path, in one entry of every list on the way; the rest is shared."""
+    result = copy.copy(document)
     node: Any = result
     for name, following in zip(path, (*path[1:], ""), strict=True):
+        place = entry if name == "[]" else name
         if following == "":
-            node[entry if name == "[]" else name] = value
-        elif name == "[]":
-            node = node[entry]
-        else:
-            node = node.setdefault(name, [{}] if following == "[]" else {})
+            node[place] = value
+            break
+        known = name == "[]" or name in node
+        node[place] = copy.copy(node[place]) if known else [{}] if following == "[]" else {}
+        node = node[place]
     return result
 
 

@@ -31,10 +31,11 @@ class Devices:
 
     def suggestions(self, limit: int, holds: Callable[[int], bool]) -> str:
         """Return sizes for which a condition holds and that fit the devices; if other sizes leave none, all of them."""
-        fitting = suggestions(limit, lambda candidate: holds(candidate) and self.fit(candidate))
-        if not fitting or self.count is None:
+        if self.count is None:
             return suggestions(limit, holds)
-        return f"{fitting} on {self.count} devices"
+        # No size is larger than the devices.
+        fitting = suggestions(min(limit, self.count), lambda candidate: self.fit(candidate) and holds(candidate))
+        return f"{fitting} on {self.count} devices" if fitting else suggestions(limit, holds)
 
 
 def dividing(count: int | None, others: int = 1) -> Devices:

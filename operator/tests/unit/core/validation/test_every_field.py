@@ -182,8 +182,13 @@ VARIANTS: tuple[Json, ...] = (
 
 
 @cache
+def base_of(variant: int) -> Json:
+    return merged(RICH, VARIANTS[variant])
+
+
+@cache
 def rendered(variant: int) -> str:
-    return show(merged(RICH, VARIANTS[variant]))
+    return show(base_of(variant))
 
 
 def show(document: Mapping[str, object]) -> str:
@@ -204,7 +209,7 @@ def without_effect() -> Iterator[str]:
 
 
 def has_effect(variant: int, path: FieldPath, value: object) -> bool:
-    base = merged(RICH, VARIANTS[variant])
+    base = base_of(variant)
     if path[0] == "checkpoint" and "checkpoint" not in base:
         return False
     return any(_differs(with_value(base, path, value, entry), rendered(variant)) for entry in (0, -1))
