@@ -45,7 +45,8 @@ def answer(tokens, model, exact, prompt):
 
 for folder in folders:
     tokens = AutoTokenizer.from_pretrained(folder)
-    model, exact = (AutoModelForCausalLM.from_pretrained(folder, dtype=kind) for kind in (torch.bfloat16, torch.float32))
+    kinds = torch.bfloat16, torch.float32
+    model, exact = (AutoModelForCausalLM.from_pretrained(folder, dtype=kind) for kind in kinds)
     print(json.dumps([answer(tokens, model, exact, prompt) for prompt in prompts]))
 """
 
