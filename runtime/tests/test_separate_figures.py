@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -83,9 +82,7 @@ def test_the_sum_of_a_rollout_continues_when_a_replica_is_lost(
     monkeypatch.setattr(scrape_targets, "read_pages", lambda asked: [page.format(counts[one]) for one in asked])
 
     def generated() -> dict[str, float]:
-        targets = {"job_name": scrape_targets.SCRAPE_JOB, "static_configs": [{"targets": list(counts)}]}
-        spool.rollout_targets_file.parent.mkdir(parents=True, exist_ok=True)
-        spool.rollout_targets_file.write_text(json.dumps({"scrape_configs": [targets]}))
+        spool.write_rollout_targets(list(counts))
         found = families_of(scrape.text())["vllm:generation_tokens"]
         return {labels["replica"]: value for labels, value in found}
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rljob_runtime.spool.spool import ROLLOUT_TARGETS_JOB
+
 MAX_BYTES = 2 * 1024 * 1024
 """A replica's page has about 60 kB."""
 TIMEOUT_SECONDS = 2.0
 WORKERS = 128
 """Enough to finish a scrape of hundreds of silent replicas within Prometheus's default timeout of 10 s."""
-SCRAPE_JOB = "rollout"
-"""`job_name` of the replicas in verl's file (verl/workers/rollout/utils.py, update_prometheus_config)."""
 
 # The pod's HTTP proxy settings, if any, do not apply within the cluster.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -31,7 +31,7 @@ def replicas(file: Path) -> list[str]:
     try:
         document = yaml.safe_load(file.read_text())
         jobs = {job["job_name"]: job for job in document["scrape_configs"]}
-        return [str(address) for group in jobs[SCRAPE_JOB]["static_configs"] for address in group["targets"]]
+        return [str(address) for group in jobs[ROLLOUT_TARGETS_JOB]["static_configs"] for address in group["targets"]]
     except (OSError, yaml.YAMLError, KeyError, TypeError):
         return []
 

@@ -78,7 +78,6 @@ _SEPARATE = (
     ),
     *_APART.of("verl.single_controller.ray", "RayWorkerGroup"),
     *_APART.of("verl.workers.rollout.llm_server", "FullyAsyncLLMServerClient"),
-    *_APART.of("verl.workers.rollout.utils", "update_prometheus_config: config server_addresses rollout_name"),
     *_APART.of(
         "verl.workers.rollout.replica",
         "RolloutMode",

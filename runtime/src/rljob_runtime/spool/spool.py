@@ -13,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from rljob_runtime.files import file_named_in_errors, write_atomically
 TAIL_BYTES = 256 * 1024
 """A step's line has about 8 kB; this fits the last line even with many times verl's usual hundred metrics."""
 
+ROLLOUT_TARGETS_JOB = "rollout"
+"""`job_name` of the replicas in verl's scrape file (workers/rollout/utils.py, update_prometheus_config; 0.9.1)."""
 STRENGTH = {StopMode.AFTER_STEP: 0, StopMode.ABORT_ROLLOUT: 1, StopMode.IMMEDIATE: 2, StopMode.STALLED: 2}
 """A later request may speed a stop up but never slow it down."""
 
@@ -108,8 +110,14 @@ class Spool:
 
     @property
     def rollout_targets_file(self) -> Path:
-        """File into which verl writes the addresses of vLLM's metrics, only for the current attempt."""
+        """Scrape file, first written by verl, with the addresses of vLLM's metrics; only for the current attempt."""
         return self.root / SpoolFile.ROLLOUT_TARGETS
+
+    def write_rollout_targets(self, addresses: Sequence[str]) -> None:
+        """Replace the addresses in that file, in verl's form."""
+        jobs = [{"job_name": ROLLOUT_TARGETS_JOB, "static_configs": [{"targets": list(addresses)}]}]
+        # JSON is YAML.
+        write_atomically(self.rollout_targets_file, json.dumps({"scrape_configs": jobs}).encode())
 
     @property
     def queue_target_file(self) -> Path:

@@ -17,7 +17,6 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
-from verl.workers.rollout.utils import update_prometheus_config
 
 from rljob_runtime.contract import ExitCode
 from rljob_runtime.outcomes import RefusedError
@@ -46,12 +45,14 @@ class Replicas:
         engines: Any,  # noqa: ANN401 - verl's CheckpointEngineManager
         note: Callable[[str], None],
         count: Callable[[int, int], None],
+        publish: Callable[[list[str]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._servers = servers
         self._engines = engines
         self._note = note
         self._count = count
+        self._publish = publish
         self._clock = clock
         self.wanted = len(engines.replicas)
         self._next_rank = 1 + max(replica.replica_rank for replica in engines.replicas)
@@ -190,9 +191,9 @@ class Replicas:
         manager.server_handles = [replica.server_handle for replica in replicas]
         manager.server_addresses = [replica.server_address for replica in replicas]
         self._count(len(replicas), self.wanted)
-        config = manager.rollout_config
-        if config.prometheus.enable and replicas:
-            update_prometheus_config(config.prometheus, manager.server_addresses, config.name)
+        # verl's update_prometheus_config waits for a task on each node, and for ever on one that Ray does not know to
+        # be lost yet (workers/rollout/utils.py:190-206, 0.9.1).
+        self._publish(manager.server_addresses)
 
     def _ask_router(self, method: str, *arguments: Any) -> Any:  # noqa: ANN401 - of any kind
         router = self._servers.global_load_balancer

@@ -88,11 +88,15 @@ class RobustSteps(PPOTrainerSeparateAsync):  # type: ignore[misc] # verl ships n
     # Replicas; see replicas.py.
 
     def follow_replicas(
-        self, note: Callable[[str], None], count: Callable[[int, int], None], stopping: Callable[[], bool]
+        self,
+        note: Callable[[str], None],
+        count: Callable[[int, int], None],
+        publish: Callable[[list[str]], None],
+        stopping: Callable[[], bool],
     ) -> None:
         """Expect from now on that replicas are lost."""
         servers, engines = self.standalone_server_manager, self.standalone_checkpoint_manager
-        self._replicas = Replicas(servers, engines, note, count)
+        self._replicas = Replicas(servers, engines, note, count, publish)
         self._stopping = stopping
 
     def watch_replicas(self) -> None:
@@ -158,7 +162,8 @@ class SeparateAsyncTrainer(AsyncSteps, RobustSteps):
         with _without_its_notes(), role_nodes.spread_over_trainers(reward_loop):
             super()._setup()
         run = self._run
-        self.follow_replicas(run.note, run.count_replicas, lambda: run.stop_mode() is not None)
+        publish = run.spool.write_rollout_targets
+        self.follow_replicas(run.note, run.count_replicas, publish, lambda: run.stop_mode() is not None)
 
     def _abandon_if_stopped(self, partition_id: str) -> None:
         super()._abandon_if_stopped(partition_id)
