@@ -136,7 +136,7 @@ def write_prompts(path: Path, questions: list[Question]) -> None:
             "prompt": [{"role": "user", "content": question_text(question)}],
             "ability": "math",
             "reward_model": {"style": "rule", "ground_truth": str(sum(question))},
-            "extra_info": {"index": index},
+            "extra_info": {"index": index, "question": question_text(question)},
         }
         for index, question in enumerate(questions)
     ]

@@ -106,6 +106,16 @@ def apart(trainer: Mapping[str, Any] | None = None, rollout: Mapping[str, Any] |
     return {"workerGroups": groups, "trainer": {"mode": "SeparateAsync"}}
 
 
+def judged(judge: Mapping[str, Any] | None = None, group: Mapping[str, Any] | None = None, *others: Json) -> Json:
+    """Return the change of a spec that lets the reward function ask a judge; `others` are the other groups."""
+    own = merged({"name": "judge", "roles": ["Judge"], "nodes": 1, "devicesPerNode": 2}, group or {})
+    trains = others or ({"name": "trainer", "nodes": 1, "devicesPerNode": 2},)
+    return {
+        "workerGroups": [*trains, own],
+        "reward": {"path": "/code/reward.py", "judge": {"path": "/judge", "maxTokens": 4096, **(judge or {})}},
+    }
+
+
 def saving(change: Mapping[str, Any]) -> Json:
     """Return a change of a spec, and a volume at /data that all pods share, which checkpoints need."""
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}

@@ -62,7 +62,10 @@ def test_nodes_of_each_role_are_counted_by_themselves(monkeypatch: pytest.Monkey
     with pytest.raises(RefusedError, match="0 of 1 nodes with 2 NPU and 1 rljob_trainer, 2 of 2 nodes with 1 NPU"):
         ray_cluster.wait_for_nodes(job, 0.0, seen.append)
     assert seen == [2]
-    assert ray_cluster.sole_nodes(job) == {}
+    assert ray_cluster.sole_nodes(job) == {}, "replicas of the rollout may be lost"
+    cluster(monkeypatch, nodes=3, role=Role.JUDGE)
+    assert len(ray_cluster.sole_nodes(job)) == 3, "a judge may not"
+    cluster(monkeypatch, nodes=3, role=Role.ROLLOUT)
     assert len(ray_cluster.sole_nodes(make_job())) == 3
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rljob_runtime.contract import NodeGroup, Phase, Progress, Role
+from rljob_runtime.contract import NodeGroup, Phase, Progress, Role, TrainerMode
 from rljob_runtime.exporter import scrape_targets
 from rljob_runtime.exporter.scrape import Scrape
 from rljob_runtime.spool.spool import Spool, StepRecord
@@ -32,7 +32,9 @@ def test_a_trainer_that_stands_apart_has_its_own_devices_and_the_job_all(make_jo
     verl = {"perf/total_num_tokens": 80.0, "prompt_length/mean": 1.0, "response_length/mean": 1.0}
     verl |= {"timing_s/step": 10.0, "timing_s/gen": 5.0}
     groups = (NodeGroup("train", Role.TRAINER, 1, 2), NodeGroup("roll", Role.ROLLOUT, 1, 6))
-    run = TrainingAttempt(make_job(nodes=2, devices=8, groups=groups, dies_per_card=1), 1, spool)
+    run = TrainingAttempt(
+        make_job(nodes=2, devices=8, groups=groups, dies_per_card=1, mode=TrainerMode.SEPARATE_ASYNC), 1, spool
+    )
     seen = [run.own_metrics(verl, RolloutWindow(), Batch()) for _ in range(12)][-1]
     rate = "rljob/tokens_per_second/{}/prompt_and_response/card"
     assert (seen[rate.format("step")], seen[rate.format("trainer")]) == (80 / 10 / 8, 80 / 5 / 2)

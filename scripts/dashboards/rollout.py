@@ -12,6 +12,7 @@ NO_QUEUE = "TransferQueue serves no metrics"
 NO_END = "No job, or one whose rollouts do not end (trainer.mode ColocateAsync, SeparateAsync)"
 ENDED = "No prompts are in flight between steps (trainer.mode ColocateAsync, SeparateAsync)"
 TOGETHER = "Trainer and rollout have no nodes of their own (trainer.mode SeparateAsync)"
+WITHOUT_HELPERS = "The job has no tools (rollout.agent), or no judge (reward.judge)"
 TRAINED = 'tokens="prompt_and_response",per="card"'
 REPLICA = "replica {{replica}}"
 
@@ -200,6 +201,29 @@ APART = DashboardRow(
     ),
     folded=True,
 )
+HELPERS = DashboardRow(
+    "Tools and judge",
+    (
+        graph(
+            Text("Calls of tools", "none", "In the responses of each step, by outcome.", WITHOUT_HELPERS),
+            Query(of_jobs("rljob_tool_calls", by=("outcome",)), "{{outcome}}"),
+            width=8,
+            stacked=True,
+        ),
+        graph(
+            Text("Requests to the judge", "none", "Of each step, by outcome.", WITHOUT_HELPERS),
+            Query(of_jobs("rljob_judge_requests", by=("outcome",)), "{{outcome}}"),
+            width=8,
+            stacked=True,
+        ),
+        graph(
+            Text("The judge's answer", "s", "Mean duration of a request of each step.", WITHOUT_HELPERS),
+            Query(of_jobs("rljob_judge_request_seconds"), "mean"),
+            width=8,
+        ),
+    ),
+    folded=True,
+)
 ENGINE = DashboardRow(
     "The engine",
     (
@@ -333,7 +357,7 @@ ROLLOUT = Board(
     name="rollout",
     title="RLJob / Rollout",
     about="One job's rollout: load and waiting of the replicas.",
-    rows=(NOW, RANKS, TAIL, PROMPTS, APART, ENGINE, EXPERTS, QUEUE),
+    rows=(NOW, RANKS, TAIL, PROMPTS, APART, HELPERS, ENGINE, EXPERTS, QUEUE),
     variables=(NAMESPACES, ONE_JOB),
     annotations=(ATTEMPTS,),
 )

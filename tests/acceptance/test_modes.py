@@ -1,4 +1,4 @@
-"""The quickstart in each asynchronous mode, killed and suspended, and the example of an agent, each to its reward."""
+"""The quickstart in each asynchronous mode, killed and suspended, and the examples of agent and judge, to a reward."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MODES: dict[str, tuple[tuple[tuple[int, recorded_run.Fault], ...], dict[str, Any
     "ColocateAsync": (FAULTS, {}),
     "SeparateAsync": (APART, {"workerGroups": GROUPS, "trainer__miniBatchSize": BATCH // 2}),
 }
-GUIDE = ROOT / "docs/guides/agents.md"
+GUIDES = ROOT / "docs/guides"
 
 
 def rewards(record: Record) -> list[float]:
@@ -86,16 +86,25 @@ def test_neither_kill_nor_suspension_loses_or_repeats_a_prompt(asynchronous: tup
     assert Counter([*trained, *in_flight]) == Counter(divmod(number, ROWS) for number in range(last["fetched"]))
 
 
-@pytest.fixture(scope="module")
-def agent(kube: Kube) -> Iterator[Record]:
-    manifest = re.search(r"kubectl apply -f (\S+)", GUIDE.read_text())
+def example(kube: Kube, page: Path) -> Iterator[Record]:
+    """Run the example of a page to its end. The records of a run are read from the quickstart's claim."""
+    manifest = re.search(r"kubectl apply -f (examples/\S+)", page.read_text())
     assert manifest is not None
-    # The records of a run are read from the quickstart's claim.
-    text = (ROOT / manifest[1]).read_text().replace("claimName: agent", f"claimName: {quickstart.CLAIM}")
+    text = re.sub(r"claimName: \w+", f"claimName: {quickstart.CLAIM}", (ROOT / manifest[1]).read_text())
     documents = [document for document in yaml.safe_load_all(text) if document["kind"] != "PersistentVolumeClaim"]
     kube.apply(*documents[1:])
     yield ended(kube, documents[0])
-    kube.delete("rljob", "agent")
+    kube.delete("rljob", documents[0]["metadata"]["name"])
+
+
+@pytest.fixture(scope="module")
+def agent(kube: Kube) -> Iterator[Record]:
+    yield from example(kube, GUIDES / "agents.md")
+
+
+@pytest.fixture(scope="module")
+def judge(kube: Kube) -> Iterator[Record]:
+    yield from example(kube, GUIDES / "reward.md")
 
 
 def test_the_agent_learns_that_calling_pays(agent: Record) -> None:
@@ -105,3 +114,14 @@ def test_the_agent_learns_that_calling_pays(agent: Record) -> None:
     assert last >= first + 0.2
     assert calls[-1] > 1.3 * calls[0]
     assert {line["metrics"]["rljob/tool_calls/failed"] for line in agent.lines} == {0}
+
+
+def test_the_model_learns_from_the_verdicts_of_a_judge(judge: Record) -> None:
+    reached = rewards(judge)
+    metrics = [line["metrics"] for line in judge.lines]
+    first, last = statistics.mean(reached[:5]), statistics.mean(reached[-5:])
+    waits = statistics.mean(one["rljob/judge_request_seconds"] for one in metrics)
+    print(f"the judge's verdict: first five {first:.3f}, last five {last:.3f}; a request takes {waits:.2f} s")
+    assert last >= max(first + 0.2, 0.75)
+    assert {one["rljob/judge_requests/failed"] for one in metrics} == {0}
+    assert {one["rljob/judge_requests/succeeded"] for one in metrics} == {BATCH * 8}

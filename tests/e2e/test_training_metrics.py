@@ -35,6 +35,7 @@ EXCEPTIONS = (
         r'rljob_(role_cards|rollout_replicas|trainer_wait_ratio)\{|rollout_tokens_per_card|stage="trainer"',
         "trainer and rollout of a synchronous run have the same nodes",
     ),
+    Unanswered(r"rljob_(tool_calls|judge_request\w+)\{", "the quickstart has no tools and no judge"),
     Unanswered(r"rljob_validation", "the quickstart runs no validation"),
     Unanswered(r"rljob_kl_loss", "the quickstart has no KL in its loss"),
     Unanswered(r"rljob_expert_load", "the quickstart's model has no experts"),

@@ -3,7 +3,7 @@
 import subprocess
 
 from scripts.artifact_hub import CHART
-from scripts.generate import AGENT, QUICKSTART, ROOT, SCRAPE_CONFIG, generated_files
+from scripts.generate import OTHERS_WITH_CODE, QUICKSTART, ROOT, SCRAPE_CONFIG, generated_files
 
 LOCKS_AND_GOLDENS = (
     "requirements/operator.txt",
@@ -34,7 +34,7 @@ def marked(paths: list[str]) -> set[str]:
 def test_generated_files_are_marked() -> None:
     # The examples are written by hand but for their last documents, the scrape configuration but for its names, and
     # Chart.yaml but for some annotations.
-    mixed = (AGENT, QUICKSTART, SCRAPE_CONFIG, CHART)
+    mixed = (*OTHERS_WITH_CODE, QUICKSTART, SCRAPE_CONFIG, CHART)
     generated = [str(path.relative_to(ROOT)) for path in generated_files() if path not in mixed]
     expected = {*generated, *LOCKS_AND_GOLDENS}
     assert expected - marked(sorted(expected)) == set()

@@ -1,5 +1,7 @@
 """Valid manifests, each with something that a check inspects."""
 
+from builders import apart, judged
+
 from corpus import command, separate
 from corpus.bad import group, key, megatron, merged, override, saved, template, trainer, volume
 
@@ -177,12 +179,10 @@ GOOD = {
     "a window of more than a batch": trainer(
         mode="ColocateAsync", **{"async": {"prefetchBatches": "2.5", "maxStaleness": 3, "stale": "Drop"}}
     ),
-    "a judge with devices of its own": merged(
-        trainer(mode="ColocateAsync"),
-        key(
-            "reward.reward_model",
-            {"enable": True, "enable_resource_pool": True, "nnodes": 1, "n_gpus_per_node": 1},
-        ),
+    "a judge": judged({"tensor": 2}),
+    "a judge of prompts in flight": merged(judged(), trainer(mode="ColocateAsync")),
+    "a judge beside trainer and rollout": merged(
+        separate.separate(trainer(miniBatchSize=8)), judged(None, None, *apart()["workerGroups"])
     ),
     "the engine's log-probabilities as the old ones": merged(
         trainer(mode="ColocateAsync", **{"async": {"correction": "None"}}), key(f"{CORRECTION}.bypass_mode", True)

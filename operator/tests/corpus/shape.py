@@ -44,11 +44,13 @@ BAD = {
     "negative steps": Bad(trainer(steps=-1), "spec.trainer.steps", "-1: "),
     "steps beyond bounds": Bad(trainer(steps=2**31), "spec.trainer.steps", "2147483648: "),
     "no worker group": Bad({"workerGroups": []}, "spec.workerGroups", "at least 1 item"),
-    "three worker groups": Bad(
-        {"workerGroups": [{"name": name, "devicesPerNode": 2} for name in "abc"]}, "spec.workerGroups", "at most 2 item"
+    "four worker groups": Bad(
+        {"workerGroups": [{"name": name, "devicesPerNode": 2} for name in "abcd"]},
+        "spec.workerGroups",
+        "at most 3 item",
     ),
     "no role": Bad(group({"roles": []}), "spec.workerGroups[0].roles", "at least 1 item"),
-    "a role that no group has": Bad(group({"roles": ["Judge"]}), "spec.workerGroups[0].roles[0]", "'Judge'"),
+    "a role that no group has": Bad(group({"roles": ["Critic"]}), "spec.workerGroups[0].roles[0]", "'Critic'"),
     "unknown accelerator": Bad(
         {"accelerator": {"class": "h100"}}, "spec.accelerator.class", "class h100 does not exist; classes are"
     ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from builders import group
+from builders import group, judged
 
 from corpus.bad import Bad, Json, key, megatron, merged, template, trainer
 
@@ -107,12 +107,6 @@ BUFFER, RESPONSE = "+reward.reward_kwargs.overlong_buffer_cfg", "+reward.reward_
 REPLAY, BYPASS = f"{ACTOR}.megatron.router_replay.mode", "algorithm.rollout_correction.bypass_mode"
 MANAGER = "reward.reward_manager"
 CONTEXTS = "dynamic_context_parallel"
-POOL = {"reward.reward_model.enable_resource_pool": True}
-POOLED = {
-    "reward.reward_model.nnodes": 1,
-    "reward.reward_model.enable": True,
-    "reward.reward_model.enable_resource_pool": True,
-}
 
 TRAINING = {
     "actor-micro-batch": _case(MICRO, 4, "verl refuses it beside the size per device"),
@@ -134,10 +128,6 @@ TRAINING = {
         f"{BUFFER}.len", 0, "needs a buffer of 1 token", sets({f"{BUFFER}.enable": True, RESPONSE: 64}, DAPO)
     ),
     "filter-needs-rewards": _case("reward.reward_model.enable", True, "use a reward function", DAPO),
-    "reward-pool-n": _case(
-        "reward.reward_model.n_gpus_per_node", 0, "needs 1 or more", sets(POOL | {"reward.reward_model.nnodes": 1})
-    ),
-    "reward-pool-nnodes": _case("reward.reward_model.nnodes", 0, "0: a pool of its own", sets(POOL)),
     "reward-module": _case(f"{MANAGER}.source", "importlib", "needs reward.reward_manager.module.path"),
     "reward-source": _case(f"{MANAGER}.source", "file", "file is no source of a reward manager"),
     "schedule": _case(f"{ACTOR}.optim.lr_scheduler_type", "linear", "linear is not a schedule"),
@@ -325,9 +315,7 @@ PASSES: dict[str, Json] = {
     "overlong-length": sets({f"{BUFFER}.enable": True, f"{BUFFER}.len": 16, RESPONSE: 64}, DAPO),
     "overlong-buffer-long": sets({f"{BUFFER}.enable": True, f"{BUFFER}.len": 64, RESPONSE: 64}, DAPO),
     "overlong-buffer-empty": sets({f"{BUFFER}.enable": False, f"{BUFFER}.len": 0}, DAPO),
-    "filter-needs-rewards": sets(POOLED, DAPO),
-    "reward-pool-n": sets(POOLED),
-    "reward-pool-nnodes": key("reward.reward_model.nnodes", 0),
+    "filter-needs-rewards": merged(judged(), DAPO),
     "reward-module": sets({f"{MANAGER}.source": "importlib", f"{MANAGER}.module.path": "/code/manager.py"}),
     "reward-source": key(f"{MANAGER}.source", "register"),
     "schedule": key(f"{ACTOR}.optim.lr_scheduler_type", "cosine"),

@@ -56,7 +56,7 @@ FIXED = {
 def fixed(job: JobConfig, spool: Spool, scratch: Path) -> dict[str, OverrideValue]:
     """Return the values of the launcher's own keys."""
     router = LATE_ROUTER_CONFIG if job.optimizations.late_binding else ROUTER_CONFIG
-    if job.groups:
+    if job.mode is TrainerMode.SEPARATE_ASYNC:
         router = TRAINER_ROUTER_CONFIG
     values: dict[str, OverrideValue] = {
         "trainer.use_v1": True,

@@ -139,7 +139,11 @@ def device_nodes(resource: str = RESOURCE) -> dict[str, str]:
 
 def sole_nodes(job: JobConfig) -> dict[str, str]:
     """Return the nodes without which the run cannot continue: all, but for those of a rollout that stands apart."""
-    return device_nodes(ROLE_RESOURCES[Role.TRAINER]) if job.groups else device_nodes()
+    kept = device_nodes()
+    if any(group.role is Role.ROLLOUT for group in job.groups):
+        for node in device_nodes(ROLE_RESOURCES[Role.ROLLOUT]):
+            kept.pop(node, None)
+    return kept
 
 
 def host_names() -> dict[str, str]:

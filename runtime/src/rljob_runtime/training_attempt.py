@@ -239,7 +239,7 @@ class TrainingAttempt:
         try:
             dies = self.job.dies_per_card
             figures = step_metrics.compute(metrics, window, batch, devices=self.job.devices, dies_per_card=dies)
-            return figures | (self._trainer_metrics(metrics) if self.job.groups else {})
+            return figures | (self._trainer_metrics(metrics) if self.job.mode is TrainerMode.SEPARATE_ASYNC else {})
         except Exception as error:  # noqa: BLE001 - a failure to compute metrics must not end the training
             print(f"rljob: cannot compute this step's own metrics: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
             return {}

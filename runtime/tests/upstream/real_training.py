@@ -1,8 +1,9 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer, and print each step: `FOLDER JSON`.
 
 The JSON has `steps` and, optionally, `name`, `platform` (cpu or npu), `devices`, `overrides`, `optimizations`,
-`drafts`, `environment`, `mode` (trainer.mode), `rollout_devices` of mode SeparateAsync, `attempt`, of which the second
-and later ones choose their start as the launcher does, `resume`, the folder of a saved step to start from instead,
+`drafts`, `environment`, `mode` (trainer.mode), `rollout_devices` of mode SeparateAsync, `judge_devices`, `attempt`, of
+which the second and later ones choose their start as the launcher does, `resume`, the folder of a saved step to start
+from instead,
 `spread`, the standard deviation of the model's weights: the larger, the more certain are its tokens, `stop`, the mode
 of a stop that is requested after the first step, or, with `stop_when`, when this file exists, and `forks`: false starts
 every process by itself, as on NPUs.
@@ -53,6 +54,16 @@ APART = {
     "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module": "rljob_runtime.verl_plugin.weights.tcp_engine",
 }
 """What the operator sets for a job whose trainer and rollout stand apart."""
+JUDGED = {
+    "reward.reward_model.enable": True,
+    "reward.reward_model.enable_resource_pool": True,
+    "reward.reward_model.nnodes": 1,
+    "reward.reward_model.rollout.name": "vllm",
+    "reward.reward_model.rollout.tensor_model_parallel_size": 1,
+    "reward.reward_model.rollout.max_model_len": 64,
+    "reward.reward_model.rollout.free_cache_engine": False,
+}
+"""What the operator sets for a job with a judge, which is the model of the policy at its start."""
 REWARD = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     return sum(ord(c) % 7 == ord(ground_truth) % 7 for c in solution_str) / max(len(solution_str), 1)
@@ -144,8 +155,12 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         **wish.get("overrides", {}),
     }
     name, groups = str(wish.get("name", "run")), groups_of(wish)
-    if groups:
-        overrides |= {**APART, "actor_rollout_ref.rollout.n_gpus_per_node": groups[1].devices}
+    by_role = {group.role: group for group in groups}
+    if Role.ROLLOUT in by_role:
+        overrides |= {**APART, f"{rollout}.n_gpus_per_node": by_role[Role.ROLLOUT].devices}
+    if Role.JUDGE in by_role:
+        overrides |= {**JUDGED, "reward.reward_model.n_gpus_per_node": by_role[Role.JUDGE].devices}
+        overrides["reward.reward_model.model_path"] = str(folder / "model")
     return JobConfig(
         version=CONTRACT_VERSION,
         namespace="tests",
@@ -168,13 +183,13 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
 
 
 def groups_of(wish: dict[str, Any]) -> tuple[NodeGroup, ...]:
-    """Return the groups of a job whose trainer and rollout stand apart."""
-    if "rollout_devices" not in wish:
-        return ()
-    return (
-        NodeGroup("train", Role.TRAINER, 1, int(wish.get("devices", 1))),
-        NodeGroup("generate", Role.ROLLOUT, 1, int(wish["rollout_devices"])),
-    )
+    """Return the groups of a job whose groups have different roles."""
+    others = [
+        NodeGroup(role.lower(), role, 1, int(wish[f"{role.lower()}_devices"]))
+        for role in (Role.ROLLOUT, Role.JUDGE)
+        if f"{role.lower()}_devices" in wish
+    ]
+    return (NodeGroup("train", Role.TRAINER, 1, int(wish.get("devices", 1))), *others) if others else ()
 
 
 def main() -> None:

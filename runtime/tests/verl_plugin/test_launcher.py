@@ -50,7 +50,8 @@ def attributes(plain: dict[str, Any]) -> Any:  # noqa: ANN401 - nested
 
 def test_what_must_not_be_lost_with_a_replica_is_kept_on_nodes_that_train(make_job: MakeJob, tmp_path: Path) -> None:
     key = "+transfer_queue.backend.SimpleStorage.required_node_resource"
-    alike, apart = make_job(), make_job(nodes=5, devices=34, groups=GROUPS, platform=Platform.NPU)
+    alike = make_job()
+    apart = make_job(nodes=5, devices=34, groups=GROUPS, platform=Platform.NPU, mode=TrainerMode.SEPARATE_ASYNC)
     fixed = [launcher_overrides.fixed(job, Spool(tmp_path), tmp_path) for job in (alike, apart)]
     assert [keys[key] for keys in fixed] == ["NPU", "rljob_trainer"]
     router = "actor_rollout_ref.rollout.router_config_path"
@@ -64,3 +65,12 @@ def test_what_must_not_be_lost_with_a_replica_is_kept_on_nodes_that_train(make_j
 def test_each_mode_has_a_trainer_of_its_own(make_job: MakeJob, tmp_path: Path, mode: TrainerMode) -> None:
     fixed = launcher_overrides.fixed(make_job(mode=mode), Spool(tmp_path), tmp_path)
     assert fixed["trainer.v1.trainer_mode"] == launcher_overrides.TRAINERS[mode]
+
+
+def test_a_judge_takes_no_devices_from_those_that_train_and_generate(make_job: MakeJob, tmp_path: Path) -> None:
+    groups = (NodeGroup("trainer", Role.TRAINER, 2, 16), NodeGroup("judge", Role.JUDGE, 1, 8))
+    job = make_job(nodes=3, devices=24, groups=groups, platform=Platform.NPU)
+    assert [(job.nodes_of(role), job.devices_of(role)) for role in Role] == [(2, 16), (2, 16), (1, 8)]
+    defaults, fixed = launcher_overrides.defaults(job), launcher_overrides.fixed(job, Spool(tmp_path), tmp_path)
+    assert (defaults["trainer.nnodes"], defaults["trainer.n_gpus_per_node"]) == (2, 8)
+    assert fixed["actor_rollout_ref.rollout.router_config_path"] == str(launcher_overrides.ROUTER_CONFIG)

@@ -79,6 +79,19 @@ class Data(Model):
     """Maximum length of a response, in tokens. Defaults to 1024."""
 
 
+class Judge(Model):
+    """A model that the reward function asks, served on the workers with role Judge."""
+
+    path: Path
+    """Folder with the judge's Hugging Face files."""
+    tensor: Factor = 1
+    """Tensor-parallel size of a replica, a divisor of the group's devicesPerNode. Defaults to 1."""
+    max_tokens: Count
+    """Maximum length of a question and its answer together, in tokens."""
+    memory_fraction: Decimal = "0.8"
+    """Share of a die's memory for weights and KV cache. Defaults to 0.8."""
+
+
 class Reward(Model):
     """The function that scores a response: a file of yours, or one that the runtime brings."""
 
@@ -95,6 +108,9 @@ class Reward(Model):
     function: Annotated[str, Field(max_length=253, pattern=forms.FUNCTION_NAME.pattern)] = "compute_score"
     """Name of a function in that file, with verl's signature (data_source, solution_str, ground_truth, extra_info).
     Defaults to compute_score."""
+    judge: Judge | None = None
+    """A model that the function asks, on a worker group with role Judge. The function also gets reward_router_address,
+    where the judge answers the OpenAI API over HTTP, and reward_model_tokenizer."""
 
 
 class AlgorithmName(enum.StrEnum):

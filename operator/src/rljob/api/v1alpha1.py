@@ -171,19 +171,23 @@ class Role(enum.StrEnum):
     """Trains the policy."""
     ROLLOUT = "Rollout"
     """Generates responses."""
+    JUDGE = "Judge"
+    """Serves the model of reward.judge."""
+
+
+POLICY_ROLES = (Role.TRAINER, Role.ROLLOUT)
+"""Roles of workers that train and generate in turns."""
 
 
 class WorkerGroup(Model):
-    """Pods that train, generate or both, one per node."""
+    """Pods that train, generate, do both, or judge, one per node."""
 
     name: Label
     """Name of the group."""
-    roles: Annotated[list[Role], Field(min_length=1, max_length=2, json_schema_extra=ATOMIC)] = [
-        Role.TRAINER,
-        Role.ROLLOUT,
-    ]
+    roles: Annotated[list[Role], Field(min_length=1, max_length=2, json_schema_extra=ATOMIC)] = [*POLICY_ROLES]
     """What the group does. trainer.mode SeparateAsync requires one group with role Trainer and one with role Rollout;
-    in every other mode one group does both, in turns. Defaults to both."""
+    in every other mode one group does both, in turns. reward.judge requires one more group, with role Judge. Defaults
+    to Trainer and Rollout."""
     nodes: Count = 1
     """Number of pods, one per node. Defaults to 1."""
     devices_per_node: Count
@@ -229,8 +233,9 @@ class RLJobSpec(Model):
     """The hardware to run on."""
     head: Head = Head()
     """The head pod."""
-    worker_groups: Annotated[list[WorkerGroup], Field(min_length=1, max_length=2, json_schema_extra=keyed_by("name"))]
-    """Worker groups: one that trains and generates, or with trainer.mode SeparateAsync one for each."""
+    worker_groups: Annotated[list[WorkerGroup], Field(min_length=1, max_length=3, json_schema_extra=keyed_by("name"))]
+    """Worker groups: one that trains and generates, or with trainer.mode SeparateAsync one for each; and one for
+    reward.judge."""
     pod_spec_patch: PodSpecPatch = PodSpecPatch()
     """Strategic merge patches of the rendered pods."""
     services: Annotated[list[Service], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
@@ -323,6 +328,11 @@ class RLJobSpec(Model):
     def rollout_group(self) -> WorkerGroup:
         """Return the workers that generate; in most modes they are those that train, in turns."""
         return self._group_of(Role.ROLLOUT)
+
+    @property
+    def judge_group(self) -> WorkerGroup | None:
+        """Return the workers of the judge, if there is one."""
+        return next((group for group in self.worker_groups if Role.JUDGE in group.roles), None)
 
     def _group_of(self, role: Role) -> WorkerGroup:
         # A job without one is refused (core.validation.roles); until then other checks may look at any group.

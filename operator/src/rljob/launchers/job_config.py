@@ -6,6 +6,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.node_needs import binds_cores, node_needs
 from rljob.render.accelerators import facts_of
 from rljob.render.names import JobIdentity, cluster_name
+from rljob.render.roles import role_of
 from rljob_runtime.contract import (
     CONTRACT_VERSION,
     JobConfig,
@@ -13,7 +14,6 @@ from rljob_runtime.contract import (
     NodeGroup,
     ResumeMode,
     ResumeSource,
-    Role,
     RuleCondition,
     StopRule,
 )
@@ -54,14 +54,9 @@ def common_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_pa
 
 
 def _groups(spec: RLJobSpec) -> tuple[NodeGroup, ...]:
-    """Return the groups of a job whose trainer and rollout stand apart."""
-    if len(spec.worker_groups) == 1:
-        return ()
-    return tuple(
-        NodeGroup(group.name, Role(role), group.nodes, group.devices)
-        for group in spec.worker_groups
-        for role in group.roles
-    )
+    """Return the groups of a job whose groups have different roles."""
+    found = ((group, role_of(spec, group)) for group in spec.worker_groups)
+    return tuple(NodeGroup(group.name, role, group.nodes, group.devices) for group, role in found if role is not None)
 
 
 def _resume_source(spec: RLJobSpec, earlier_path: str | None) -> ResumeSource | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rljob.api.launcher import READS, LauncherType
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
-from rljob.api.v1alpha1 import RecipeKind, RLJobSpec, Role
+from rljob.api.v1alpha1 import POLICY_ROLES, RecipeKind, RLJobSpec
 from rljob.render import labels
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.metadata import canonical_json, child_metadata, digest
@@ -40,14 +40,14 @@ REMOVED = (("cleanup", "workersAfterSeconds"),)
 def spec_document(spec: RLJobSpec) -> dict[str, Any]:
     """Return the merged spec as JSON, with the defaults of every field that the job's launcher reads.
 
-    `launcher` is left out where verl trains, and `roles` of workers that have all, so that snapshots and hashes from
-    before those fields remain valid; `trainer` is left out where the job states no number of steps.
+    `launcher` is left out where verl trains, and `roles` of workers that train and generate, so that snapshots and
+    hashes from before those fields remain valid; `trainer` is left out where the job states no number of steps.
     """
     document: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     if spec.launcher.type is LauncherType.VERL:
         del document["launcher"]
     for group in document["workerGroups"]:
-        if set(group["roles"]) == set(Role):
+        if set(group["roles"]) == set(POLICY_ROLES):
             del group["roles"]
     # Stand-ins and defaults of fields that the job does not have.
     document = READS[spec.launcher.type].part_of(document)

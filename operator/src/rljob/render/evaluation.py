@@ -60,6 +60,7 @@ def evaluation_document(
     # Their template mounts the checkpoints.
     group = document["workerGroups"][spec.worker_groups.index(spec.trainer_group)]
     group.pop("roles", None)
+    judge = [document["workerGroups"][spec.worker_groups.index(spec.judge_group)]] if spec.judge_group else []
     group |= {"nodes": evaluation.nodes} if evaluation.nodes else {}
     group |= {"devicesPerNode": evaluation.devices_per_node} if evaluation.devices_per_node else {}
     data = document["data"] | ({"validation": list(evaluation.validation)} if evaluation.validation else {})
@@ -81,7 +82,7 @@ def evaluation_document(
         "model": document["model"] | {"path": folder},
         "data": data,
         "trainer": trainer | {"mode": "Evaluate"},
-        "workerGroups": [group],
+        "workerGroups": [group, *judge],
         "optimizations": {"coreBinding": spec.optimizations.core_binding.value},
         "observability": {"logPath": log_path} if log_path else {},
         "cleanup": {"jobAfterSeconds": KEPT_SECONDS},

@@ -47,7 +47,7 @@ def keep_together(spec: RLJobSpec, group: WorkerGroup, pod: dict[str, Any], clus
         return
     others = {labels.RAY_CLUSTER: cluster, labels.RAY_NODE_TYPE: "worker"}
     if _is_one_block(spec, group):
-        others |= roles.pod_labels(group)
+        others |= roles.pod_labels(spec, group)
     term: dict[str, Any] = {"labelSelector": {"matchLabels": others}, "topologyKey": level}
     kind, entry = "requiredDuringSchedulingIgnoredDuringExecution", term
     if not requires_domain(spec):

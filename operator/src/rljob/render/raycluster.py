@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rljob.api.accelerators import AcceleratorFacts
 from rljob.api.pods import PodTemplate
 from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 from rljob.render import (
@@ -201,14 +200,14 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
         pod["runtimeClassName"] = runtime_class
     worker_annotations = hardware.cluster_annotations(spec) | topology.kueue_annotations(spec, group.template)
     metadata = _pod_metadata(job, spec, group.template, generation, worker_annotations)
-    metadata["labels"] |= roles.pod_labels(group)
+    metadata["labels"] |= roles.pod_labels(spec, group)
     return {
         "groupName": group.name,
         "replicas": group.nodes,
         "minReplicas": group.nodes,
         "maxReplicas": group.nodes,
         "numOfHosts": 1,
-        "rayStartParams": _worker_start_params(group, facts, template.cpu),
+        "rayStartParams": _worker_start_params(spec, group, template.cpu),
         "template": {
             "metadata": metadata,
             "spec": settle(apply_patch(pod, spec.pod_spec_patch.workers)),
@@ -216,8 +215,9 @@ def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: s
     }
 
 
-def _worker_start_params(group: WorkerGroup, facts: AcceleratorFacts, cpu: str | None) -> dict[str, str]:
-    params = {"resources": _offered(group.devices_per_node, **roles.ray_resources(group))}
+def _worker_start_params(spec: RLJobSpec, group: WorkerGroup, cpu: str | None) -> dict[str, str]:
+    facts = facts_of(spec)
+    params = {"resources": _offered(group.devices_per_node, **roles.ray_resources(spec, group))}
     if facts.ray_cpus_per_device is not None:
         params["num-cpus"] = str(facts.ray_cpus_per_device * group.devices_per_node)
     elif cpu is not None and not facts.is_npu:

@@ -1,26 +1,30 @@
-"""What Ray and selectors know of a worker's role, where a job trains and generates on nodes of their own.
+"""What Ray and selectors know of a worker's role, where groups of a job have different ones.
 
-Workers that do both, in turns, have no role: they are all alike.
+The workers of a job with one group have no role: they are all alike.
 """
 
 from __future__ import annotations
 
-from rljob.api.v1alpha1 import WorkerGroup
+from rljob.api.v1alpha1 import RLJobSpec, WorkerGroup
 from rljob.render import labels
 from rljob_runtime.contract import ROLE_RESOURCES, Role
 
 
-def ray_resources(group: WorkerGroup) -> dict[str, int]:
+def role_of(spec: RLJobSpec, group: WorkerGroup) -> Role | None:
+    """Return the role that distinguishes a group's nodes: Trainer also where its workers generate in turns."""
+    if len(spec.worker_groups) == 1:
+        return None
+    roles = [Role(role) for role in group.roles]
+    return Role.TRAINER if Role.TRAINER in roles else roles[0]
+
+
+def ray_resources(spec: RLJobSpec, group: WorkerGroup) -> dict[str, int]:
     """Return the Ray resources by which the trainer pins actors to the nodes of a role."""
-    role = _only_role(group)
+    role = role_of(spec, group)
     return {} if role is None else {ROLE_RESOURCES[role]: 1}
 
 
-def pod_labels(group: WorkerGroup) -> dict[str, str]:
+def pod_labels(spec: RLJobSpec, group: WorkerGroup) -> dict[str, str]:
     """Return the label that selects the pods of a role."""
-    role = _only_role(group)
+    role = role_of(spec, group)
     return {} if role is None else {labels.ROLE: role.value.lower()}
-
-
-def _only_role(group: WorkerGroup) -> Role | None:
-    return Role(group.roles[0]) if len(group.roles) == 1 else None

@@ -68,7 +68,7 @@ def worker_hooks(spec: RLJobSpec, group: WorkerGroup) -> Fields:
 
     On deletion ask the head to stop the run, and wait. A run continues without workers that only generate.
     """
-    if not saves_when_stopped(spec) or Role.TRAINER not in group.roles:
+    if not saves_when_stopped(spec) or set(group.roles) == {Role.ROLLOUT}:
         return {}
     file = f"{head_paths().spool}/head"
     # KubeRay sets FQ_RAY_IP (v1.6.2, controllers/ray/utils/constant.go). A failing hook would kill the container.

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from builders import IDENTITY, Json, apart, group, merged, small_spec, typed
+from builders import IDENTITY, Json, apart, group, judged, merged, small_spec, typed
 
 from rljob.render import configmap
 from rljob.render.accelerator_table import AcceleratorTable, read_table
@@ -43,6 +43,21 @@ def test_ray_and_selectors_know_workers_by_their_role() -> None:
     head, both = groups(small_spec())
     assert json.loads(json.loads(both["rayStartParams"]["resources"])) == {"NPU": 2}
     assert all("rljob.dev/role" not in each["template"]["metadata"]["labels"] for each in (head, both))
+
+
+def test_workers_that_train_and_generate_have_a_role_beside_a_judge() -> None:
+    _, trainer, judge = groups(small_spec(judged()))
+    assert json.loads(json.loads(trainer["rayStartParams"]["resources"])) == {"NPU": 2, "rljob_trainer": 1}
+    assert json.loads(json.loads(judge["rayStartParams"]["resources"])) == {"NPU": 2, "rljob_judge": 1}
+    marks = [each["template"]["metadata"]["labels"]["rljob.dev/role"] for each in (trainer, judge)]
+    assert marks == ["trainer", "judge"]
+
+
+def test_workers_without_which_a_run_cannot_continue_ask_it_to_save_before_they_end() -> None:
+    saved = {"checkpoint": {"path": "/data/saves", "everySteps": 10}}
+    spec = small_spec(merged(apart(), judged(None, None, *apart()["workerGroups"]), saved))
+    hooks = ["preStop" in each["template"]["spec"]["containers"][0].get("lifecycle", {}) for each in groups(spec)]
+    assert hooks == [True, True, False, True], "head, trainer, rollout, judge"
 
 
 def test_each_group_has_the_size_of_its_own_devices_and_template() -> None:
@@ -138,3 +153,16 @@ def test_an_evaluation_runs_on_workers_like_those_that_train(first: str) -> None
     (workers,) = evaluation_document(made, made.evaluation, 10)["workerGroups"]
     assert (workers["name"], workers["nodes"]) == ("train", 4)
     assert "roles" not in workers
+
+
+def test_an_evaluation_takes_the_judge_along() -> None:
+    made = typed(
+        merged(small_spec(judged()), {"checkpoint": {"path": "/data/saves", "everySteps": 10}, "evaluation": {}})
+    )
+    assert made.evaluation is not None
+    document = evaluation_document(made, made.evaluation, 10)
+    assert [(each["name"], each.get("roles")) for each in document["workerGroups"]] == [
+        ("trainer", None),
+        ("judge", ["Judge"]),
+    ]
+    assert document["reward"]["judge"]["path"] == "/judge"

@@ -46,11 +46,15 @@ class Role(enum.StrEnum):
 
     TRAINER = "Trainer"
     ROLLOUT = "Rollout"
+    JUDGE = "Judge"
 
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Worker nodes of one role, for a job whose trainer and rollout stand apart."""
+    """Worker nodes of one role, for a job with several groups.
+
+    Those with role Trainer also generate, in turns, where no group has role Rollout.
+    """
 
     name: str
     """Of the worker group."""
@@ -193,12 +197,16 @@ class JobConfig:
             raise codec.ContractError(f"JobConfig.version: {self.version}, this image supports {CONTRACT_VERSION}")
 
     def nodes_of(self, role: Role) -> int:
-        """Return the number of nodes of a role."""
-        return next((group.nodes for group in self.groups if group.role is role), self.nodes)
+        """Return the number of nodes that train, or that generate."""
+        return self._group_of(role).nodes
 
     def devices_of(self, role: Role) -> int:
-        """Return the number of devices of a role."""
-        return next((group.devices for group in self.groups if group.role is role), self.devices)
+        """Return the number of devices that train, or that generate."""
+        return self._group_of(role).devices
+
+    def _group_of(self, role: Role) -> NodeGroup:
+        found = {group.role: group for group in self.groups}
+        return found.get(role) or found.get(Role.TRAINER) or NodeGroup("", role, self.nodes, self.devices)
 
     @property
     def devices_per_node(self) -> int:

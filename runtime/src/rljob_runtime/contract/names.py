@@ -15,8 +15,12 @@ IMAGE_SHELL_FILE = "/opt/ascend/environment.sh"
 """Value of BASH_ENV in the Ascend image: a script that sets CANN's environment for every shell."""
 
 
-ROLE_RESOURCES: Mapping[Role, str] = {Role.TRAINER: "rljob_trainer", Role.ROLLOUT: "rljob_rollout"}
-"""Ray resources that pin actors to nodes of a role, where trainer and rollout stand apart: a node has 1 of its own."""
+ROLE_RESOURCES: Mapping[Role, str] = {
+    Role.TRAINER: "rljob_trainer",
+    Role.ROLLOUT: "rljob_rollout",
+    Role.JUDGE: "rljob_judge",
+}
+"""Ray resources that pin actors to nodes of a role, where a job has several groups: a node has 1 of its own."""
 INJECTED_FOLDER = "/rljob"
 """Where the runtime that an init container has copied is mounted. Its folder `code` belongs on PYTHONPATH."""
 

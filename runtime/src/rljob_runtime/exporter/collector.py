@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_runtime.contract import ContractError, JobConfig, Phase, Progress
-from rljob_runtime.exporter import catalogue, verl_metrics
+from rljob_runtime.exporter import async_catalogue, catalogue, verl_metrics
 from rljob_runtime.exporter.exposition import Family, label_text
 from rljob_runtime.exporter.metric import Metric
 from rljob_runtime.exporter.totals import Totals, stage_seconds
-from rljob_runtime.spool import prompt_metrics, step_metrics, tool_metrics
+from rljob_runtime.spool import judge_metrics, prompt_metrics, step_metrics, tool_metrics
 from rljob_runtime.spool.spool import Spool
 
 MAX_REPLICAS = 256
@@ -33,20 +33,22 @@ PLAIN = {
     step_metrics.DENSE_PADDING: catalogue.DENSE_PADDING,
     step_metrics.UPDATES_WAITING: catalogue.UPDATES_WAITING,
     step_metrics.CONTROL_CALL_SECONDS: catalogue.CONTROL_CALL,
-    prompt_metrics.MIXED_VERSIONS: catalogue.MIXED_VERSIONS,
-    prompt_metrics.OLDEST_PROMPT: catalogue.OLDEST_PROMPT,
+    judge_metrics.SECONDS: catalogue.JUDGE_SECONDS,
+    prompt_metrics.MIXED_VERSIONS: async_catalogue.MIXED_VERSIONS,
+    prompt_metrics.OLDEST_PROMPT: async_catalogue.OLDEST_PROMPT,
 }
 """Values without labels of their own."""
 LABELLED = {
     f"{step_metrics.PREFIX}/stage_share/": (catalogue.STAGE_SHARE, "stage"),
     TOKENS_PREFIX: (catalogue.STEP_TOKENS, "tokens"),
     tool_metrics.TOOL_CALLS_PREFIX: (catalogue.TOOL_CALLS, "outcome"),
-    prompt_metrics.STALENESS_PREFIX: (catalogue.STALENESS, "versions"),
-    prompt_metrics.QUEUE_PREFIX: (catalogue.QUEUE, "state"),
-    prompt_metrics.PROMPTS_PREFIX: (catalogue.PROMPTS, "event"),
-    prompt_metrics.DROPPED_PREFIX: (catalogue.PROMPTS_DROPPED, "reason"),
-    prompt_metrics.REPLICAS_PREFIX: (catalogue.ROLLOUT_REPLICAS, "state"),
-    step_metrics.WAIT_PREFIX: (catalogue.TRAINER_WAIT, "steps"),
+    judge_metrics.REQUESTS_PREFIX: (catalogue.JUDGE_REQUESTS, "outcome"),
+    prompt_metrics.STALENESS_PREFIX: (async_catalogue.STALENESS, "versions"),
+    prompt_metrics.QUEUE_PREFIX: (async_catalogue.QUEUE, "state"),
+    prompt_metrics.PROMPTS_PREFIX: (async_catalogue.PROMPTS, "event"),
+    prompt_metrics.DROPPED_PREFIX: (async_catalogue.PROMPTS_DROPPED, "reason"),
+    prompt_metrics.REPLICAS_PREFIX: (async_catalogue.ROLLOUT_REPLICAS, "state"),
+    step_metrics.WAIT_PREFIX: (async_catalogue.TRAINER_WAIT, "steps"),
 }
 """Metrics with one label, which is the rest of the key."""
 REPLICA = {"finish_seconds": catalogue.REPLICA_FINISH, "requests": catalogue.REPLICA_REQUESTS}

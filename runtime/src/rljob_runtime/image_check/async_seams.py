@@ -1,4 +1,4 @@
-"""What the asynchronous modes use of verl: rows of the table of seams (seams.py)."""
+"""What the asynchronous modes and groups with roles use of verl: rows of the table of seams (seams.py)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ _OPTIONAL = (Verdict.DEGRADED, Verdict.DEGRADED)
 """Of a use that only jobs of these modes have."""
 _IN_FLIGHT = Use("verl_plugin.trainer.prompt_flow", "a job with an asynchronous trainer.mode fails", *_OPTIONAL)
 _APART = Use("verl_plugin.trainer.separate_trainer", "a job with trainer.mode SeparateAsync fails", *_OPTIONAL)
+_ROLES = Use("verl_plugin.platform.role_nodes", "a job whose worker groups have different roles fails", *_OPTIONAL)
+_JUDGE = Use("verl_plugin.router.judge_router", "a job with reward.judge fails", *_OPTIONAL)
 _SYNC_ON_CPU = Use(
     "verl_plugin.weights.tcp_engine", "a job with trainer.mode SeparateAsync fails on CPUs", *_OPTIONAL, Platform.CPU
 )
@@ -52,7 +54,6 @@ _SEPARATE = (
         "PPOTrainerSeparateAsync.standalone_server_manager",
         "PPOTrainerSeparateAsync.standalone_checkpoint_manager",
         "PPOTrainer._step_once: self metrics timing_raw sample_batch_size",
-        "PPOTrainer.resource_pool_manager",
         "PPOTrainer.role_worker_mapping",
     ),
     *_APART.of("transfer_queue", "KVBatchMeta"),
@@ -72,9 +73,6 @@ _SEPARATE = (
         "RayResourcePool",
         "RayResourcePool.__init__: self process_on_nodes use_gpu name_prefix max_colocate_count detached "
         "accelerator_type",
-        "ResourcePoolManager",
-        "ResourcePoolManager.create_resource_pool: self",
-        "ResourcePoolManager.resource_pool_dict",
     ),
     *_APART.of("verl.single_controller.ray", "RayWorkerGroup"),
     *_APART.of("verl.workers.rollout.llm_server", "FullyAsyncLLMServerClient"),
@@ -98,7 +96,6 @@ _SEPARATE = (
     ),
     *_APART.of(_V1, "AgentLoopManagerTQ._init_agent_loop_workers: self"),
     *_APART.of("verl.experimental.agent_loop", "agent_loop"),
-    *_APART.of("verl.experimental.reward_loop", "reward_loop"),
     *_SYNC_ON_CPU.of(
         "verl.checkpoint_engine.base",
         "CheckpointEngine",
@@ -106,4 +103,22 @@ _SEPARATE = (
         "CheckpointEngineRegistry.register: backend",
     ),
 )
-TABLE = (*_ASYNC, *_SEPARATE)
+_GROUPS = (
+    *_ROLES.of(_V1, "PPOTrainer.resource_pool_manager"),
+    *_ROLES.of(
+        "verl.single_controller.ray.base",
+        "ResourcePoolManager",
+        "ResourcePoolManager.create_resource_pool: self",
+        "ResourcePoolManager.resource_pool_dict",
+    ),
+    *_ROLES.of("verl.experimental.reward_loop", "reward_loop"),
+    *_JUDGE.of(_V1, "PPOTrainer.reward_loop_manager"),
+    *_JUDGE.of("verl.experimental.reward_loop", "RewardLoopManager.reward_router_address"),
+    *_JUDGE.of("verl.experimental.reward_loop.router", "naive_router"),
+    *_JUDGE.of(
+        "verl.experimental.reward_loop.router.naive_router",
+        "NaiveRouter",
+        "NaiveRouter._make_async_request: self request endpoint",
+    ),
+)
+TABLE = (*_ASYNC, *_SEPARATE, *_GROUPS)

@@ -68,12 +68,18 @@ def require_runtime(launcher: LauncherOf, spec: RLJobSpec) -> None:
 
 
 def require_one_group(spec: RLJobSpec) -> None:
-    """Reject a job whose workers train or generate: one Ray node stands for all workers, and does both."""
-    if len(spec.worker_groups) > 1:
+    """Reject a job whose groups have different roles: one Ray node stands for all workers, and does both."""
+    if len(spec.worker_groups) == 1:
+        return
+    if spec.judge_group is not None:
         raise UsageError(
-            f"spec.trainer.mode {spec.trainer.mode}: a local run has one node, which trains and generates in turns; "
-            "set trainer.mode to ColocateAsync or Sync, with one worker group of both roles"
+            "spec.reward.judge: a local run has one node, which trains and generates in turns; remove reward.judge and "
+            "the group with role Judge, and let the reward function ask a judge that you start yourself"
         )
+    raise UsageError(
+        f"spec.trainer.mode {spec.trainer.mode}: a local run has one node, which trains and generates in turns; "
+        "set trainer.mode to ColocateAsync or Sync, with one worker group of both roles"
+    )
 
 
 def require_accelerator(spec: RLJobSpec, devices: Path = Path("/dev")) -> None:

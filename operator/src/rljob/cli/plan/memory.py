@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rljob.api.v1alpha1 import RLJobSpec, Role
+from rljob.api.v1alpha1 import POLICY_ROLES, RLJobSpec, Role
 from rljob.cli.errors import UsageError
 from rljob.core.launcher import LauncherOf, Plans
 from rljob.core.spec.model_shape import known_shape
@@ -82,7 +82,7 @@ def plan_table(name: str, spec: RLJobSpec, plan: MemoryPlan) -> str:
     lines = [
         f"{name}: {plan.shape.name} ({billions:.2f} billion parameters) on {spec.accelerator.class_}, {size}",
     ]
-    for role in Role if plan.apart else (None,):
+    for role in POLICY_ROLES if plan.apart else (None,):
         lines += [
             "",
             f"{'on the fullest die' + (f' of the {role.lower()}' if role else ''):<{NAME_WIDTH}}{'GiB':>9}  share",

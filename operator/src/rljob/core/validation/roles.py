@@ -1,4 +1,4 @@
-"""The roles of the worker groups: who trains and who generates, and that both find the same model.
+"""The roles of the worker groups: who trains, who generates and who judges, and that each finds its model.
 
 Called by `validate`. `RLJobSpec.trainer_group` and `rollout_group` return the first group where a role is missing, so
 that other checks have a group to look at.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob.api.training import SEPARATE_ASYNC
-from rljob.api.v1alpha1 import RLJobSpec, Role, WorkerGroup
+from rljob.api.v1alpha1 import POLICY_ROLES, RLJobSpec, Role, WorkerGroup
 from rljob.core.validation import fields
 from rljob.core.validation.pods import mount_of
 from rljob.core.validation.violation import Check, Violation
@@ -26,7 +26,8 @@ def _roles_are_named_once(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _groups_suit_the_mode(spec: RLJobSpec) -> Iterator[Violation]:
     """A role needs exactly one group, and groups of different roles need a trainer that keeps them apart."""
-    found = sorted(sorted(set(group.roles)) for group in spec.worker_groups)
+    of_policy = [group for group in spec.worker_groups if Role.JUDGE not in group.roles]
+    found = sorted(sorted(set(group.roles)) for group in of_policy)
     apart = found == [[Role.ROLLOUT], [Role.TRAINER]]
     listed = "; ".join(map(_shown, spec.worker_groups))
     mode = spec.trainer.mode if spec.reads("trainer.mode") else None
@@ -37,7 +38,7 @@ def _groups_suit_the_mode(spec: RLJobSpec) -> Iterator[Violation]:
                 f"trainer.mode {mode} needs one group with role Trainer and one with role Rollout, but there are "
                 f"{listed}; set roles: [Trainer] in one group and roles: [Rollout] in another one",
             )
-    elif found != [sorted(Role)]:
+    elif found != [sorted(POLICY_ROLES)]:
         who = f"launcher.type {spec.launcher.type}" if mode is None else f"trainer.mode {mode}"
         other = "" if mode is None else f", or set trainer.mode to {SEPARATE_ASYNC}"
         yield Violation(
@@ -47,25 +48,56 @@ def _groups_suit_the_mode(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
+def _a_judge_has_its_group(spec: RLJobSpec) -> Iterator[Violation]:
+    """The judge is served on devices of its own, and nothing else runs there."""
+    judging = [
+        (path, group) for path, group in fields.groups(spec) if Role.JUDGE in group.roles and len(set(group.roles)) == 1
+    ]
+    asked = spec.reward.judge is not None if spec.reads("reward") else None
+    if asked and len(judging) != 1:
+        listed = "; ".join(map(_shown, spec.worker_groups))
+        yield Violation(
+            GROUPS,
+            f"reward.judge needs exactly one group with role Judge alone, but there are {listed}; set roles: [Judge] "
+            "in one more group",
+        )
+    elif not asked:
+        way = "remove the group" if asked is None else "set reward.judge, or remove the group"
+        for path, _ in judging:
+            yield Violation(f"{path}.roles", f"Judge, but the job has no reward.judge; {way}")
+
+
 def _shown(group: WorkerGroup) -> str:
     return f"{group.name}: {', '.join(group.roles)}"
 
 
 def _groups_have_the_same_model(spec: RLJobSpec) -> Iterator[Violation]:
     """The engine reads tokenizer and configuration of the model, and its first weights, on its own node."""
-    if spec.trainer_group is spec.rollout_group:
-        return
-    here, there = (
-        f"spec.{fields.place_of(spec, group)}.template" for group in (spec.trainer_group, spec.rollout_group)
-    )
-    trainer, rollout = (mount_of(spec, spec.model.path, place) for place in (here, there))
-    if (trainer is None) != (rollout is None):
-        has, lacks = (here, there) if rollout is None else (there, here)
+    if spec.trainer_group is not spec.rollout_group:
+        yield from _in_both(spec, "spec.model.path", spec.model.path, spec.rollout_group)
+
+
+def _workers_have_the_judges_tokenizer(spec: RLJobSpec) -> Iterator[Violation]:
+    """The processes that call the reward function load it, on nodes that train (verl's reward_loop.py:126-129)."""
+    if spec.reads("reward") and spec.reward.judge is not None and spec.judge_group is not None:
+        yield from _in_both(spec, "spec.reward.judge.path", spec.reward.judge.path, spec.judge_group)
+
+
+def _in_both(spec: RLJobSpec, field: str, path: str, other: WorkerGroup) -> Iterator[Violation]:
+    """Report a path that only one of the trainer's workers and another group has on a volume."""
+    here, there = (f"spec.{fields.place_of(spec, group)}.template" for group in (spec.trainer_group, other))
+    trainer, found = (mount_of(spec, path, place) for place in (here, there))
+    if (trainer is None) != (found is None):
+        has, lacks = (here, there) if found is None else (there, here)
         yield Violation(
-            "spec.model.path",
-            f"{spec.model.path} is on volume {trainer or rollout} of {has} and on none of {lacks}; mount the volume in "
-            "both",
+            field, f"{path} is on volume {trainer or found} of {has} and on none of {lacks}; mount the volume in both"
         )
 
 
-CHECKS: tuple[Check, ...] = (_roles_are_named_once, _groups_suit_the_mode, _groups_have_the_same_model)
+CHECKS: tuple[Check, ...] = (
+    _roles_are_named_once,
+    _groups_suit_the_mode,
+    _a_judge_has_its_group,
+    _groups_have_the_same_model,
+    _workers_have_the_judges_tokenizer,
+)

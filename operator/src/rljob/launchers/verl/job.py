@@ -46,6 +46,8 @@ def _required_paths(spec: RLJobSpec) -> tuple[RequiredPath, ...]:
     paths = [RequiredPath("model.path", spec.model.path)]
     if spec.reward.path is not None:
         paths.append(RequiredPath("reward.path", spec.reward.path))
+    if spec.reward.judge is not None:
+        paths.append(RequiredPath("reward.judge.path", spec.reward.judge.path))
     if spec.rollout.agent is not None:
         paths.append(RequiredPath("rollout.agent.tools", spec.rollout.agent.tools))
     if has_critic(spec) and spec.critic and spec.critic.path:

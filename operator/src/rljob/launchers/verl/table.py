@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl import agent, asynchronous, critic, lifecycle, rollout, training
+from rljob.launchers.verl import agent, asynchronous, critic, judge, lifecycle, rollout, training
 from rljob.launchers.verl.rows import OverrideRow
 
 TABLE: tuple[OverrideRow, ...] = (
@@ -14,6 +14,7 @@ TABLE: tuple[OverrideRow, ...] = (
     *critic.ROWS,
     *rollout.ROWS,
     *agent.ROWS,
+    *judge.ROWS,
     *lifecycle.ROWS,
 )
 TYPED_KEYS = {row.key.lstrip("+"): row.field for row in TABLE if row.own}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import apart, group, small_spec
+from builders import apart, group, judged, small_spec
 from dulwich import porcelain
 
 from rljob.api.v1alpha1 import API_VERSION
@@ -246,6 +246,16 @@ def test_groups_that_stand_apart_are_refused_with_the_modes_of_one_node(
     trainer = {"steps": 5, "globalBatchSize": 32, "mode": "SeparateAsync"}
     assert run(manifest({"workerGroups": pair["workerGroups"], "trainer": trainer})) == 2
     assert "trainer.mode SeparateAsync: a local run has one node" in capsys.readouterr().err
+
+
+def test_a_judge_is_refused(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runtime.is_dir()
+    trainer, judge = judged(
+        None, {"template": TEMPLATE}, {"name": "trainer", "devicesPerNode": 2, "template": TEMPLATE}
+    )["workerGroups"]
+    reward = {"path": "/code/reward.py", "judge": {"path": "/judge", "maxTokens": 64}}
+    assert run(manifest({"workerGroups": [trainer, judge], "reward": reward})) == 2
+    assert "spec.reward.judge: a local run has one node" in capsys.readouterr().err
 
 
 def test_missing_folders_are_refused_with_their_name(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from rljob.cli.local.translate import POD_PATHS
 NO_POD_PATHS = {
     "export.to.path",
     "evaluation.validation[]",
+    "reward.judge.path",
     "code.mountPath",
     "runtime.packages.wheelhouse",
     *(

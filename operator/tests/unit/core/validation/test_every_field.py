@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from builders import Json, apart, merged, small_spec
+from builders import Json, apart, judged, merged, small_spec
 from pydantic import ValidationError
 from schema_samples import Path as FieldPath
 from schema_samples import leaves, samples, text, with_value
@@ -167,6 +167,7 @@ VARIANTS: tuple[Json, ...] = (
     {"trainer": {"mode": "Evaluate"}, "checkpoint": None},
     {"trainer": {"mode": "ColocateAsync", "async": {}}},
     apart(),
+    judged(),
     {"rollout": {"agent": {"tools": "/code/tools.py"}}},
     {"rollout": {"speculative": {"method": "Suffix", "history": "Enabled"}}},
     {"runtime": {"packages": {"requirements": [f"a==1 --hash=sha256:{'0' * 64}"]}}},

@@ -14,6 +14,7 @@ ACTOR = "actor_rollout_ref.actor"
 REF = "actor_rollout_ref.ref"
 CRITIC = "critic"
 ROLLOUT = "actor_rollout_ref.rollout"
+JUDGE = "reward.reward_model.rollout"
 
 SETTINGS: dict[str, OverrideValue] = {
     "trainer.device": "cpu",
@@ -53,6 +54,12 @@ SETTINGS: dict[str, OverrideValue] = {
     # Otherwise each vLLM replica allocates a tenth of the machine's memory.
     f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": 64 * 1024 * 1024,
     f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 64,
+    # The engine of reward.judge, likewise.
+    f"{JUDGE}.dtype": "float32",
+    f"+{JUDGE}.enable_sleep_mode": False,
+    f"{JUDGE}.gpu_memory_utilization": 0.1,
+    f"{JUDGE}.max_num_seqs": 128,
+    f"+{JUDGE}.engine_kwargs.vllm.kv_cache_memory_bytes": 64 * 1024 * 1024,
     # One process each instead of verl's eight saves three gigabytes and is no slower on few cores.
     f"{ROLLOUT}.agent.num_workers": 1,
     "reward.num_workers": 1,

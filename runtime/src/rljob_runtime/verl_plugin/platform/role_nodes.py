@@ -1,4 +1,4 @@
-"""Keeps the processes of the trainer and of the rollout on the nodes of their role.
+"""Keeps the processes of trainer, rollout and judge on the nodes of their role.
 
 The nodes of a role offer a Ray resource of their own (contract/job.py). verl 0.9.1 asks for devices only, and spreads
 agent loops and reward workers over all nodes: a lost rollout node would take prompts with it that other replicas could
@@ -16,17 +16,19 @@ from verl.single_controller.ray.base import RayResourcePool, ResourcePoolManager
 
 from rljob_runtime.contract import ROLE_RESOURCES, Role
 
-TRAINER, ROLLOUT = ROLE_RESOURCES[Role.TRAINER], ROLE_RESOURCES[Role.ROLLOUT]
+TRAINER, ROLLOUT, JUDGE = (ROLE_RESOURCES[role] for role in (Role.TRAINER, Role.ROLLOUT, Role.JUDGE))
+JUDGE_POOL = "reward_pool"
+"""verl's name (trainer/ppo/v1/trainer_base.py:830, 0.9.1)."""
 
 
-class TrainerPools(ResourcePoolManager):  # type: ignore[misc] # verl ships no types
-    """verl's pools of the trainer, on nodes of its role."""
+class RolePools(ResourcePoolManager):  # type: ignore[misc] # verl ships no types
+    """verl's pools of the trainer and of the judge, on nodes of their roles."""
 
     def create_resource_pool(self) -> None:
         """Create the pools. A bundle of each device asks for a small part of `accelerator_type` (base.py:149)."""
         super().create_resource_pool()
-        for pool in self.resource_pool_dict.values():
-            pool.accelerator_type = TRAINER
+        for name, pool in self.resource_pool_dict.items():
+            pool.accelerator_type = JUDGE if name == JUDGE_POOL else TRAINER
 
 
 def rollout_pool(name: str, devices: list[int]) -> RayResourcePool:

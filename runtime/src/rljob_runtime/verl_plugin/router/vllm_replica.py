@@ -119,7 +119,8 @@ class RoomyReplica(vLLMReplica):  # type: ignore[misc] # verl ships no types
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - verl's signature
         super().__init__(*arguments, **options)
-        self.server_class = ray.remote(DiscardingServer if self.sleep_level == DISCARD else PromptServer)
+        if not self.is_reward_model:  # A judge's engine is asked by HTTP, and none of its figures are the rollout's.
+            self.server_class = ray.remote(DiscardingServer if self.sleep_level == DISCARD else PromptServer)
 
     async def init_standalone(self) -> None:
         """Start as verl does (workers/rollout/replica.py:189-226, 0.9.1), on nodes of the rollout."""

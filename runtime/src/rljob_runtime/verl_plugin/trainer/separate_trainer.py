@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from transfer_queue import KVBatchMeta
-from verl.experimental.reward_loop import reward_loop
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, register_trainer
 from verl.trainer.ppo.v1 import trainer_separate_async as verls
@@ -23,7 +22,6 @@ from verl.trainer.ppo.v1.utils import MetricsAggregator
 from rljob_runtime.contract import TrainerMode
 from rljob_runtime.launcher_overrides import TRAINERS
 from rljob_runtime.spool.prompt_metrics import REPLICAS_SERVING, REPLICAS_WANTED
-from rljob_runtime.verl_plugin.platform import role_nodes
 from rljob_runtime.verl_plugin.router.persistent_client import PersistentClient
 from rljob_runtime.verl_plugin.trainer.async_steps import AsyncSteps
 from rljob_runtime.verl_plugin.trainer.kept_policy import PolicyKeeper
@@ -138,9 +136,8 @@ class SeparateAsyncTrainer(AsyncSteps, RobustSteps):
 
     VERL_MODE = "separate_async"
 
-    # Attributes of the base class, which has no types.
-    resource_pool_manager: Any
     role_worker_mapping: dict[Any, Any]
+    """Of the base class, which has no types."""
 
     @property
     def _servers(self) -> Any:  # noqa: ANN401 - verl's LLMServerManager
@@ -152,14 +149,12 @@ class SeparateAsyncTrainer(AsyncSteps, RobustSteps):
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        pools = self.resource_pool_manager
-        self.resource_pool_manager = role_nodes.TrainerPools(pools.resource_pool_spec, pools.mapping)
         for role in (Role.Actor, Role.RefPolicy):
             if role in self.role_worker_mapping:
                 self.role_worker_mapping[role] = ray.remote(PolicyKeeper)
 
     def _setup(self) -> None:
-        with _without_its_notes(), role_nodes.spread_over_trainers(reward_loop):
+        with _without_its_notes():
             super()._setup()
         run = self._run
         publish = run.spool.write_rollout_targets

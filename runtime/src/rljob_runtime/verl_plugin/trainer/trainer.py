@@ -24,7 +24,7 @@ from rljob_runtime.contract import Platform, Role, StartStage, StopMode
 from rljob_runtime.input_checks import data_files
 from rljob_runtime.spool.step_metrics import Batch, RolloutWindow
 from rljob_runtime.spool.stop_rules import Match, StopRules
-from rljob_runtime.verl_plugin.platform import cpu_defaults
+from rljob_runtime.verl_plugin.platform import cpu_defaults, role_nodes
 from rljob_runtime.verl_plugin.router import replica
 from rljob_runtime.verl_plugin.router.control_calls import ControlCalls
 from rljob_runtime.verl_plugin.router.replica_times import from_plain
@@ -32,6 +32,7 @@ from rljob_runtime.verl_plugin.trainer import (
     agent_tools,
     drafts,
     fenced_save,
+    judge,
     overlong,
     response_lengths,
     start_stages,
@@ -75,6 +76,8 @@ class RLJobTrainer(OptimizedTrainer):
     val_dataset: Any
     train_dataloader: Any
     checkpoint_callback: Any
+    resource_pool_manager: Any
+    reward_loop_manager: Any
     logger: Any = None
     """verl's Tracking, set by its `fit`."""
     actor_rollout_wg = start_stages.Ranks(StartStage.LOADING_MODEL, "init_model")
@@ -91,6 +94,7 @@ class RLJobTrainer(OptimizedTrainer):
         self._discarded = DiscardedTokens()
         self._calls = ControlCalls()
         self._drafts = drafts.DraftExchange(self._run.job.drafts)
+        self._judge = judge.StepCounts(None, self._run.note)
         self._in_loop = False
         self._lossy = False
         self._awake = False
@@ -154,11 +158,16 @@ class RLJobTrainer(OptimizedTrainer):
         level = replica.possible_level(self._run.job.optimizations.sleep_level, self._run.note)
         replica.register(self._most_requests, level)
         start_stages.count_replicas(self.config.actor_rollout_ref.rollout.name, self.start)
-        super()._setup()
+        with judge.creating(self.config, apart=bool(self._run.job.groups)):
+            super()._setup()
+        self._judge = judge.StepCounts(self.reward_loop_manager.reward_router_address, self._run.note)
 
     def _init_resource_pool_mgr(self) -> None:
         self.start.at(StartStage.STARTING_RANKS, 0, self._run.job.devices_of(Role.TRAINER))
         super()._init_resource_pool_mgr()
+        if self._run.job.groups:
+            pools = self.resource_pool_manager
+            self.resource_pool_manager = role_nodes.RolePools(pools.resource_pool_spec, pools.mapping)
 
     def on_init_end(self) -> None:
         """Send the weights to the replicas."""
@@ -401,7 +410,7 @@ class RLJobTrainer(OptimizedTrainer):
         metrics.update(self._drafts.after_step(self._servers.server_handles, batch))
         answers = Batch(len(batch.tags), padded_rows(batch.tags), self._discarded.take())
         metrics.update(self._run.own_metrics(numbers(metrics), self._window, answers) | self._calls.take())
-        metrics.update(self._figures_of_mode(batch) | agent_tools.calls(self.config, batch))
+        metrics.update(self._figures_of_mode(batch) | agent_tools.calls(self.config, batch) | self._judge.take())
         recorded = numbers(metrics)
         self._run.record(global_steps, recorded)
         self._apply_stop_rules(global_steps, recorded)

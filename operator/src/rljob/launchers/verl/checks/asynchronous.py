@@ -99,7 +99,7 @@ def _judges_have_their_own_devices(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(
             seen.field(f"{JUDGE}.enable"),
             f"true, and the reward model shares the devices of the trainer, which {with_mode(spec)} is not supported; "
-            f"set spec.verl.overrides[{JUDGE}.enable_resource_pool] to true, {OR_SYNC}",
+            f"use reward.judge, with a group of role Judge, {OR_SYNC}",
         )
 
 

@@ -72,6 +72,13 @@ BOUNDS = (
     Bound(
         "rollout.memoryFraction", lambda s: s.rollout.memory_fraction, above=0, at_most=1, hint="0.5 to 0.9 is usual"
     ),
+    Bound(
+        "reward.judge.memoryFraction",
+        lambda s: s.reward.judge.memory_fraction if s.reward.judge else None,
+        above=0,
+        at_most=1,
+        hint="0.8 is usual",
+    ),
     Bound("rollout.temperature", lambda s: s.rollout.temperature, at_least=TEMPERATURE_MIN, hint="1 is usual"),
     # vllm/sampling_params.py:517.
     Bound("rollout.topP", lambda s: s.rollout.top_p, above=0, at_most=1, hint="1 is usual"),

@@ -122,7 +122,8 @@ def _ray_has_the_cpus(spec: RLJobSpec) -> Iterator[Violation]:
         # KubeRay rounds the request up and passes it to Ray: generateRayStartCommand of v1.6.2.
         cpus = math.ceil(quantity(cpu))
         trains = group is spec.trainer_group
-        each = RAY_CPUS_PER_DEVICE_MIN if trains else STANDALONE_CPUS
+        # The judge's pool is made as the trainer's (trainer/ppo/v1/trainer_base.py:829-831).
+        each = RAY_CPUS_PER_DEVICE_MIN if trains or group is spec.judge_group else STANDALONE_CPUS
         workers, units = each * group.devices_per_node, _storage_units(spec)
         # Ray places the units and their controller wherever a CPU of a node that trains is free.
         needed = workers + (-(-(units + 1) // group.nodes) if trains else 0)

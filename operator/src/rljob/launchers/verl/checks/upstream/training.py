@@ -183,18 +183,6 @@ ALGORITHM = (
 )
 
 MANAGEMENT = (
-    *(
-        Rule(
-            f"reward-pool-{name.split('_')[0]}",
-            f"verl/trainer/ppo/v1/trainer_base.py:{line}",
-            f"reward.reward_model.{name}",
-            lambda s, name=name: (  # type: ignore[misc]
-                s.on("reward.reward_model.enable_resource_pool") and s.number(f"reward.reward_model.{name}") <= 0
-            ),
-            "{value}: a pool of its own for the reward model needs 1 or more; set it, or disable the pool",
-        )
-        for name, line in (("n_gpus_per_node", 825), ("nnodes", 827))
-    ),
     Rule(
         "reward-module",
         "verl/trainer/ppo/reward.py:100",
