@@ -179,9 +179,15 @@ APART = DashboardRow(
             width=8,
         ),
         graph(
-            Text("Trainer waits", "percentunit", "Share of the time that the trainer waits for responses.", TOGETHER),
+            Text(
+                "Waiting",
+                "percentunit",
+                "Shares of the time: the trainer waits for responses, and a replica runs no request.",
+                TOGETHER,
+            ),
             Query(of_jobs("rljob_trainer_wait_ratio", 'steps="1"'), "last step"),
             Query(of_jobs("rljob_trainer_wait_ratio", 'steps="10"'), "last ten steps"),
+            Query(f"rljob:rollout_idle:ratio10m{{{JOB}}}", "replicas idle"),
             width=8,
             top=1,
         ),

@@ -32,7 +32,7 @@ EXCEPTIONS = (
         "no prompt of a synchronous run is in flight between steps",
     ),
     Unanswered(
-        r'rljob_(role_cards|rollout_replicas|trainer_wait_ratio)\{|rollout_tokens_per_card|stage="trainer"',
+        r'rljob_(role_cards|rollout_replicas|trainer_wait_ratio)\{|rollout_(tokens_per_card|idle)|stage="trainer"',
         "trainer and rollout of a synchronous run have the same nodes",
     ),
     Unanswered(r"rljob_(tool_calls|judge_request\w+)\{", "the quickstart has no tools and no judge"),
