@@ -48,6 +48,8 @@ KEEP = {"helm.sh/resource-policy": "keep"}
 CRDS = ROOT / "crds"
 QUICKSTART = ROOT / "examples/quickstart.yaml"
 OTHERS_WITH_CODE = (ROOT / "examples/agent.yaml", ROOT / "examples/judge.yaml")
+BORROWED = {"judge": {"policy.py": ROOT / "examples/quickstart/prepare.py"}}
+"""Scripts of another example, by the name of the file in this one's ConfigMap."""
 CONFORMANCE = ROOT / "operator/src/rljob/cli/conformance/quickstart.yaml"
 LOCKS = (ROOT / "requirements/runtime-cpu.txt", ROOT / "requirements/runtime-code.txt")
 PINS = ROOT / "runtime/src/rljob_runtime/requirements-cpu.txt"
@@ -129,8 +131,9 @@ def with_code(manifest: Path) -> str:
     header = CODE_HEADER.format(name)
     written = manifest.read_text().split("---\n" + header)[0].rstrip("-\n") + "\n"
     lines = ["apiVersion: v1", "kind: ConfigMap", "metadata:", f"  name: {name}-code", "data:"]
-    for script in sorted(manifest.with_suffix("").glob("*.py")):
-        lines.append(f"  {script.name}: |")
+    scripts = {script.name: script for script in manifest.with_suffix("").glob("*.py")} | BORROWED.get(name, {})
+    for file, script in sorted(scripts.items()):
+        lines.append(f"  {file}: |")
         lines += [f"    {line}".rstrip() for line in script.read_text().splitlines()]
     return written + "---\n" + header + "\n".join(lines) + "\n"
 

@@ -3,9 +3,9 @@
 It begins with the quickstart's model, which knows digits, and learns from right and wrong answers. Nothing is
 downloaded, and the seed is fixed. It takes about a minute on one core.
 
-    python prepare.py /data/quickstart
+    python prepare.py /data
 
-reads the model there, which the quickstart has prepared, and writes the folder judge beside it, unless it is there.
+reads /data/model, which policy.py has written, writes /data/judge, and does nothing when it is there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-JUDGE = "/data/quickstart/judge"
+JUDGE = "/data/judge/judge"
 SECONDS = 60.0
 
 
