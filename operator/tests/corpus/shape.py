@@ -44,10 +44,10 @@ BAD = {
     "negative steps": Bad(trainer(steps=-1), "spec.trainer.steps", "-1: "),
     "steps beyond bounds": Bad(trainer(steps=2**31), "spec.trainer.steps", "2147483648: "),
     "no worker group": Bad({"workerGroups": []}, "spec.workerGroups", "at least 1 item"),
-    "four worker groups": Bad(
-        {"workerGroups": [{"name": name, "devicesPerNode": 2} for name in "abcd"]},
+    "three worker groups": Bad(
+        {"workerGroups": [{"name": name, "devicesPerNode": 2} for name in "abc"]},
         "spec.workerGroups",
-        "at most 3 item",
+        "at most 2 item",
     ),
     "no role": Bad(group({"roles": []}), "spec.workerGroups[0].roles", "at least 1 item"),
     "a role that no group has": Bad(group({"roles": ["Critic"]}), "spec.workerGroups[0].roles[0]", "'Critic'"),

@@ -186,8 +186,8 @@ class WorkerGroup(Model):
     """Name of the group."""
     roles: Annotated[list[Role], Field(min_length=1, max_length=2, json_schema_extra=ATOMIC)] = [*POLICY_ROLES]
     """What the group does. trainer.mode SeparateAsync requires one group with role Trainer and one with role Rollout;
-    in every other mode one group does both, in turns. reward.judge requires one more group, with role Judge. Defaults
-    to Trainer and Rollout."""
+    in every other mode one group does both, in turns, and reward.judge requires one more, with role Judge. Defaults to
+    Trainer and Rollout."""
     nodes: Count = 1
     """Number of pods, one per node. Defaults to 1."""
     devices_per_node: Count
@@ -233,9 +233,9 @@ class RLJobSpec(Model):
     """The hardware to run on."""
     head: Head = Head()
     """The head pod."""
-    worker_groups: Annotated[list[WorkerGroup], Field(min_length=1, max_length=3, json_schema_extra=keyed_by("name"))]
-    """Worker groups: one that trains and generates, or with trainer.mode SeparateAsync one for each; and one for
-    reward.judge."""
+    worker_groups: Annotated[list[WorkerGroup], Field(min_length=1, max_length=2, json_schema_extra=keyed_by("name"))]
+    """Worker groups: one that trains and generates, beside one for reward.judge; or with trainer.mode SeparateAsync one
+    that trains and one that generates."""
     pod_spec_patch: PodSpecPatch = PodSpecPatch()
     """Strategic merge patches of the rendered pods."""
     services: Annotated[list[Service], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []

@@ -55,9 +55,13 @@ def test_workers_that_train_and_generate_have_a_role_beside_a_judge() -> None:
 
 def test_workers_without_which_a_run_cannot_continue_ask_it_to_save_before_they_end() -> None:
     saved = {"checkpoint": {"path": "/data/saves", "everySteps": 10}}
-    spec = small_spec(merged(apart(), judged(None, None, *apart()["workerGroups"]), saved))
-    hooks = ["preStop" in each["template"]["spec"]["containers"][0].get("lifecycle", {}) for each in groups(spec)]
-    assert hooks == [True, True, False, True], "head, trainer, rollout, judge"
+
+    def asks(spec: Json) -> list[bool]:
+        made = [each["template"]["spec"]["containers"][0] for each in groups(spec)]
+        return ["preStop" in each.get("lifecycle", {}) for each in made]
+
+    assert asks(small_spec(merged(apart(), saved))) == [True, True, False], "head, trainer, rollout"
+    assert asks(small_spec(merged(judged(), saved))) == [True, True, True], "head, trainer, judge"
 
 
 def test_each_group_has_the_size_of_its_own_devices_and_template() -> None:

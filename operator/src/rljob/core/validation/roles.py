@@ -54,7 +54,13 @@ def _a_judge_has_its_group(spec: RLJobSpec) -> Iterator[Violation]:
         (path, group) for path, group in fields.groups(spec) if Role.JUDGE in group.roles and len(set(group.roles)) == 1
     ]
     asked = spec.reward.judge is not None if spec.reads("reward") else None
-    if asked and len(judging) != 1:
+    if asked and spec.trainer.mode == SEPARATE_ASYNC:
+        yield Violation(
+            "spec.reward.judge",
+            f"is not supported with trainer.mode {SEPARATE_ASYNC}, whose trainer and rollout take both worker groups; "
+            "set trainer.mode to ColocateAsync, or let the reward function ask a judge outside of the job",
+        )
+    elif asked and len(judging) != 1:
         listed = "; ".join(map(_shown, spec.worker_groups))
         yield Violation(
             GROUPS,
