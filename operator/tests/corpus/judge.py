@@ -16,11 +16,6 @@ NO_GROUP = (
 
 BAD = {
     "no group": Bad(merged(judged(), ALONE), GROUPS, NO_GROUP),
-    "two groups": Bad(
-        judged(None, None, {"name": "b", "roles": ["Judge"], "devicesPerNode": 2}),
-        GROUPS,
-        "but there are b: Judge; judge: Judge",
-    ),
     "a group without a judge": Bad(
         merged(judged(), {"reward": {"judge": None}}),
         f"{GROUPS}[1].roles",
