@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from rljob_runtime.spool.judge_metrics import COUNTS_PATH, JudgeCounts
-from rljob_runtime.verl_plugin.platform import role_nodes
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,6 +22,8 @@ def creating(config: DictConfig, *, apart: bool) -> Iterator[None]:
     with ExitStack() as stack:
         if apart:
             from verl.experimental.reward_loop import reward_loop
+
+            from rljob_runtime.verl_plugin.platform import role_nodes
 
             stack.enter_context(role_nodes.spread_over_trainers(reward_loop))
         if config.reward.reward_model.enable:
