@@ -24,7 +24,11 @@ def test_a_replica_has_the_server_of_its_level(monkeypatch: pytest.MonkeyPatch) 
 
     from rljob_runtime.verl_plugin.router import vllm_replica
 
-    monkeypatch.setattr(vLLMReplica, "__init__", lambda _: None)
+    def begin(made: Any, *, is_reward_model: bool = False) -> None:
+        made.is_reward_model, made.server_class = is_reward_model, None
+
+    monkeypatch.setattr(vLLMReplica, "__init__", begin)
+    assert vllm_replica.replica_class(8, DISCARD)(is_reward_model=True).server_class is None, "verl's, of a judge"
     for level, expected in ((KEEP, vllm_replica.PromptServer), (DISCARD, vllm_replica.DiscardingServer)):
         made = vllm_replica.replica_class(8, level)()
         assert made.server_class.__ray_metadata__.modified_class.__mro__[1] is expected
