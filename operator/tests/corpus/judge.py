@@ -9,24 +9,24 @@ from corpus.bad import Bad, Json, key, merged, volume
 GROUPS = "spec.workerGroups"
 MODEL = "reward.reward_model"
 ALONE: Json = {"workerGroups": [{"name": "trainer", "devicesPerNode": 2}]}
-NO_GROUP = (
-    "reward.judge needs exactly one group with role Judge alone, but there are trainer: Trainer, Rollout; set roles: "
-    "[Judge] in one more group"
+TWO_GROUPS = (
+    "reward.judge needs two groups, one with roles: [Judge] and one without roles, which trains and generates, but "
 )
 
 BAD = {
-    "no group": Bad(merged(judged(), ALONE), GROUPS, NO_GROUP),
+    "no group": Bad(merged(judged(), ALONE), GROUPS, TWO_GROUPS + "there are trainer: Trainer, Rollout; set them so"),
+    "a group whose role is missing": Bad(judged(None, {"roles": ["Trainer", "Rollout"]}), GROUPS, TWO_GROUPS),
+    "only the judge": Bad(
+        merged(judged(), {"workerGroups": [{"name": "judge", "roles": ["Judge"], "devicesPerNode": 2}]}),
+        GROUPS,
+        TWO_GROUPS,
+    ),
     "a group without a judge": Bad(
         merged(judged(), {"reward": {"judge": None}}),
         f"{GROUPS}[1].roles",
         "Judge, but the job has no reward.judge; set reward.judge, or remove the group",
     ),
-    "a group that also generates": Bad(
-        judged(None, {"roles": ["Judge", "Rollout"]}),
-        GROUPS,
-        "reward.judge needs exactly one group with role Judge alone, but there are trainer: Trainer, Rollout; judge: "
-        "Judge, Rollout; set roles",
-    ),
+    "a group that also generates": Bad(judged(None, {"roles": ["Judge", "Rollout"]}), GROUPS, TWO_GROUPS),
     "a judge beside trainer and rollout": Bad(
         merged(judged(), {"workerGroups": apart()["workerGroups"], "trainer": {"mode": "SeparateAsync"}}),
         "spec.reward.judge",
@@ -47,6 +47,11 @@ BAD = {
         judged({"tensor": 4}),
         "spec.reward.judge.tensor",
         "4 does not divide devicesPerNode 2 of group judge; use one of",
+    ),
+    "replicas of another size": Bad(
+        merged(judged(), key(f"{MODEL}.rollout.data_parallel_size", 2)),
+        f"spec.verl.overrides[{MODEL}.rollout.data_parallel_size]",
+        "2: a replica of the judge has spec.reward.judge.tensor devices; remove it",
     ),
     "more than all memory": Bad(
         judged({"memoryFraction": "1.5"}), "spec.reward.judge.memoryFraction", "1.5 must be at most 1; 0.8 is usual"

@@ -137,6 +137,15 @@ def device_nodes(resource: str = RESOURCE) -> dict[str, str]:
     }
 
 
+def own_role() -> Role | None:
+    """Return the role of the node on which this task runs; None where the job's workers are all alike."""
+    import ray
+
+    own = ray.get_runtime_context().get_node_id()
+    here = [node for node in ray.nodes() if node["NodeID"] == own]
+    return next((role for role in Role if any(_offers(node, {ROLE_RESOURCES[role]: 1}) for node in here)), None)
+
+
 def sole_nodes(job: JobConfig) -> dict[str, str]:
     """Return the nodes without which the run cannot continue: all, but for those of a rollout that stands apart."""
     kept = device_nodes()

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime import ray_cluster
-from rljob_runtime.contract import CoreBinding, NodeNeeds, Phase, Platform, Progress
+from rljob_runtime.contract import CoreBinding, ExitCode, NodeNeeds, Phase, Platform, Progress, RequiredPath
+from rljob_runtime.contract import Role as NodeRole
 from rljob_runtime.node import core_binding, hccl, topology
 from rljob_runtime.node.core_binding import BoundProcess, Role
-from rljob_runtime.node_checks import preflight
-from rljob_runtime.node_checks.evaluate import Window
-from rljob_runtime.node_checks.facts import NodeFacts, Request
+from rljob_runtime.node_checks import evaluate, preflight
+from rljob_runtime.node_checks.evaluate import Check, Finding, Window
+from rljob_runtime.node_checks.facts import NodeFacts, Request, SharedFolder
 from rljob_runtime.node_checks.gather import plan_node
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.spool.spool import Spool
@@ -49,6 +50,35 @@ def test_a_head_that_hangs_delays_nothing(
     assert not ends.is_set()
     ends.set()
     assert "the head was not checked: it did not answer within 0.1 s" in capsys.readouterr().err
+
+
+def test_a_node_is_asked_for_what_its_role_reads(make_job: MakeJob) -> None:
+    fields = ("model.path", "reward.path", "reward.judge.path", "data.train[0]")
+    paths = tuple(RequiredPath(field, f"/{field}") for field in fields)
+    job = make_job(required_paths=paths)
+    wanted = preflight.request(job, RUN, (SharedFolder("checkpoint.path", "/saves", "name", "token"),))
+    of = {role: preflight.of_role(wanted, job, role) for role in (None, *NodeRole)}
+    assert of[None] is of[NodeRole.TRAINER] is wanted
+    assert (of[NodeRole.ROLLOUT].paths, of[NodeRole.ROLLOUT].model) == (("/model.path",), "/model.path")
+    assert (of[NodeRole.JUDGE].paths, of[NodeRole.JUDGE].model) == (("/reward.judge.path",), None)
+    assert of[NodeRole.ROLLOUT].folders == of[NodeRole.JUDGE].folders == ()
+
+
+def test_a_path_that_all_nodes_of_a_role_lack_is_the_manifests_fault(make_job: MakeJob) -> None:
+    job = make_job(required_paths=(RequiredPath("reward.path", "/code/reward.py"),))
+    lacking = ("/code/reward.py",)
+    nodes = [
+        NodeFacts("a", 0.0, role=NodeRole.TRAINER, missing_paths=lacking),
+        NodeFacts("b", 0.0, role=NodeRole.TRAINER, missing_paths=lacking),
+        NodeFacts("c", 0.0, role=NodeRole.JUDGE),
+    ]
+    found = [Finding(Check.PATHS, node.node, "missing") for node in nodes[:2]]
+    with pytest.raises(RefusedError, match=r"reward.path: /code/reward.py does not exist") as refused:
+        evaluate.refuse(job, nodes, found)
+    assert refused.value.code is ExitCode.BAD_CONFIG
+    with pytest.raises(RefusedError) as refused:
+        evaluate.refuse(job, nodes, found[:1])
+    assert (refused.value.code, refused.value.nodes) == (ExitCode.ENVIRONMENT, ("a",))
 
 
 def test_a_silent_node_is_named_by_itself_or_by_its_pod(

@@ -42,7 +42,9 @@ class Engine(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        answer = b'{"said": 1}'
+        if body == b"slow":
+            time.sleep(5)
+        answer = b'{"said": 1}' if body.startswith(b"{") else b'{"error": "longer than maxTokens"}'
         self.send_response(200 if body.startswith(b"{") else 400)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer)))
@@ -77,11 +79,11 @@ def router() -> Iterator[str]:
     engine.shutdown()
 
 
-def ask(address: str, body: bytes) -> int:
+def ask(address: str, body: bytes, seconds: float = 10) -> int:
     """Return the status of the answer to a request."""
     request = urllib.request.Request(f"http://{address}/v1/chat/completions", body)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310
             assert json.load(answer) == {"said": 1}
             return int(answer.status)
     except urllib.error.HTTPError as error:
@@ -91,12 +93,23 @@ def ask(address: str, body: bytes) -> int:
 def test_the_router_counts_what_the_judge_answered_since_the_step_before(router: str) -> None:
     notes: list[str] = []
     counts = StepCounts(router, notes.append)
-    assert [ask(router, body) for body in (b"{}", b"none", b"{}")] == [200, 500, 200]
+    assert [ask(router, body) for body in (b"{}", b"none", b"{}")] == [200, 400, 200]
     found = counts.take()
     assert (found["rljob/judge_requests/succeeded"], found["rljob/judge_requests/failed"]) == (2, 1)
     assert 0 < found["rljob/judge_request_seconds"] < 10
     assert counts.take() == {"rljob/judge_requests/succeeded": 0, "rljob/judge_requests/failed": 0}
-    assert notes == []
+    assert notes == ['the judge failed for the first time: 400 {"error": "longer than maxTokens"}']
+
+
+def test_a_request_that_nobody_waits_for_has_failed(router: str) -> None:
+    counts, failed = StepCounts(router, lambda _: None), 0.0
+    with pytest.raises(TimeoutError):
+        ask(router, b"slow", seconds=0.5)
+    deadline = time.monotonic() + 30
+    while not failed and time.monotonic() < deadline:
+        time.sleep(0.2)
+        failed = counts.take()["rljob/judge_requests/failed"]
+    assert failed == 1
 
 
 def test_a_router_that_is_gone_is_noted_and_ends_nothing() -> None:

@@ -119,6 +119,9 @@ _GROUPS = (
         "verl.experimental.reward_loop.router.naive_router",
         "NaiveRouter",
         "NaiveRouter._make_async_request: self request endpoint",
+        "NaiveRouter._release_worker: self url",
+        "NaiveRouter._select_worker: self request_id",
+        "NaiveRouter.client",
     ),
 )
 TABLE = (*_ASYNC, *_SEPARATE, *_GROUPS)

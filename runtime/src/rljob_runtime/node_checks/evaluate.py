@@ -139,14 +139,15 @@ def refuse(job: JobConfig, facts: Sequence[NodeFacts], findings: Sequence[Findin
 
 
 def _on_all(check: Check, fatal: Sequence[Finding], facts: Sequence[NodeFacts]) -> bool:
-    """Return whether a check fails on every worker node. The head's answer then adds nothing."""
-    asked = {node.node for node in facts if not node.is_head}
-    return asked <= {found.node for found in fatal if found.check is check} and bool(asked)
+    """Return whether a check fails on every worker node of a role. The head's answer then adds nothing."""
+    failing = {found.node for found in fatal if found.check is check}
+    roles = {node.role for node in facts if not node.is_head}
+    return any({node.node for node in facts if not node.is_head and node.role is role} <= failing for role in roles)
 
 
 def _everywhere_message(job: JobConfig, same: Sequence[Finding], facts: Sequence[NodeFacts]) -> str:
     if same[0].check is Check.PATHS:
-        lacking = [set(node.missing_paths) for node in facts if not node.is_head]
+        lacking = [set(node.missing_paths) for node in facts if not node.is_head and node.missing_paths]
         nowhere = set.intersection(*lacking)
         named = ", ".join(f"{r.field}: {r.path}" for r in job.required_paths if r.path in nowhere)
         if named:

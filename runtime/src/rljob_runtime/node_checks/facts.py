@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rljob_runtime.contract import Role
 from rljob_runtime.node.ascend_tools import Device
 
 
@@ -56,6 +57,8 @@ class NodeFacts:
     time: float
     """Unix time of the node's clock at the start of its task."""
     is_head: bool = False
+    role: Role | None = None
+    """Of a worker, where the groups of the job have different ones."""
     devices: tuple[Device, ...] | None = None
     devices_error: str = ""
     tools_missing: bool = False

@@ -19,7 +19,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 from rljob_runtime import ray_cluster
-from rljob_runtime.contract import JobConfig, Platform
+from rljob_runtime.contract import JobConfig, Platform, Role
 from rljob_runtime.files import run_with_timeout
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.node import core_binding, hccl
@@ -51,7 +51,8 @@ def check(job: JobConfig, run: str, spool: Spool) -> dict[str, str]:
         asked, begun = time.time(), time.monotonic()
         wanted = request(job, run, folders)
         head = _begin_on_head(wanted)
-        answers = ray_cluster.on_device_nodes(_gather, ANSWER_SECONDS, wanted)
+        of_roles = {role: of_role(wanted, job, role) for role in (None, *Role)}
+        answers = ray_cluster.on_device_nodes(_gather, ANSWER_SECONDS, of_roles)
         facts = [facts for facts in answers.values() if facts is not None]
         if (own := head(max(0.0, begun + ANSWER_SECONDS - time.monotonic()))) is not None:
             facts.insert(0, own)
@@ -63,10 +64,11 @@ def check(job: JobConfig, run: str, spool: Spool) -> dict[str, str]:
     return {address: answer.node for address, answer in answers.items() if answer is not None}
 
 
-def _gather(wanted: Request) -> NodeFacts:
+def _gather(wanted: Mapping[Role | None, Request]) -> NodeFacts:
     """Gather a node's facts, after starting its fork server: this task is the first worker of the job on its node."""
     fork_server.begin(os.environ)
-    return gather(wanted)
+    role = ray_cluster.own_role()
+    return dataclasses.replace(gather(wanted[role]), role=role)
 
 
 def suspect_of(lost: Sequence[str], names: Mapping[str, str]) -> str | None:
@@ -145,6 +147,18 @@ def request(job: JobConfig, run: str, folders: tuple[SharedFolder, ...]) -> Requ
         bind_cpus_min=(DEVICE_CPUS_MIN if npu else 1) if job.core_binding else None,
         exclusive_cpus=None if job.needs.whole_node else job.needs.cpus or 0,
     )
+
+
+def of_role(wanted: Request, job: JobConfig, role: Role | None) -> Request:
+    """Return the request to a node of a role: what it reads, and may alone have on its volumes.
+
+    Nodes that train read everything, also the judge's tokenizer.
+    """
+    field = {Role.ROLLOUT: "model.path", Role.JUDGE: "reward.judge.path"}.get(role) if role else None
+    if field is None:
+        return wanted
+    paths = tuple(required.path for required in job.required_paths if required.field == field)
+    return dataclasses.replace(wanted, paths=paths, folders=(), model=None if role is Role.JUDGE else wanted.model)
 
 
 def watch_binding(run: str, spool: Spool, begun: Callable[[], bool]) -> None:

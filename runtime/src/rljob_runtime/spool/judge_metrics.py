@@ -24,6 +24,8 @@ class JudgeCounts:
     failed: int = 0
     seconds: float = 0.0
     """Of all of them together."""
+    first_error: str = ""
+    """What the first one that failed was answered."""
 
     def since(self, before: JudgeCounts) -> dict[str, float]:
         """Return the metrics of the requests after an earlier count."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob.api.training import SEPARATE_ASYNC
+from rljob.api.training import SEPARATE_ASYNC, Judge
 from rljob.api.v1alpha1 import POLICY_ROLES, RLJobSpec, Role, WorkerGroup
 from rljob.core.validation import fields
 from rljob.core.validation.pods import mount_of
@@ -26,11 +26,12 @@ def _roles_are_named_once(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _groups_suit_the_mode(spec: RLJobSpec) -> Iterator[Violation]:
     """A role needs exactly one group, and groups of different roles need a trainer that keeps them apart."""
-    of_policy = [group for group in spec.worker_groups if Role.JUDGE not in group.roles]
-    found = sorted(sorted(set(group.roles)) for group in of_policy)
+    if _judge_of(spec) is not None:
+        return  # See `_a_judge_has_its_group`.
+    mode = spec.trainer.mode if spec.reads("trainer.mode") else None
+    found = sorted(sorted(set(group.roles)) for group in spec.worker_groups if Role.JUDGE not in group.roles)
     apart = found == [[Role.ROLLOUT], [Role.TRAINER]]
     listed = "; ".join(map(_shown, spec.worker_groups))
-    mode = spec.trainer.mode if spec.reads("trainer.mode") else None
     if mode == SEPARATE_ASYNC:
         if not apart:
             yield Violation(
@@ -50,27 +51,33 @@ def _groups_suit_the_mode(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _a_judge_has_its_group(spec: RLJobSpec) -> Iterator[Violation]:
     """The judge is served on devices of its own, and nothing else runs there."""
-    judging = [
-        (path, group) for path, group in fields.groups(spec) if Role.JUDGE in group.roles and len(set(group.roles)) == 1
-    ]
-    asked = spec.reward.judge is not None if spec.reads("reward") else None
-    if asked and spec.trainer.mode == SEPARATE_ASYNC:
+    mode = spec.trainer.mode if spec.reads("trainer.mode") else None
+    if _judge_of(spec) is None:
+        can = mode is not None and mode != SEPARATE_ASYNC
+        way = "set reward.judge, or remove the group" if can else "remove the group"
+        for path, group in fields.groups(spec):
+            if set(group.roles) == {Role.JUDGE}:
+                yield Violation(f"{path}.roles", f"Judge, but the job has no reward.judge; {way}")
+        return
+    if mode == SEPARATE_ASYNC:
         yield Violation(
             "spec.reward.judge",
             f"is not supported with trainer.mode {SEPARATE_ASYNC}, whose trainer and rollout take both worker groups; "
             "set trainer.mode to ColocateAsync, or let the reward function ask a judge outside of the job",
         )
-    elif asked and len(judging) != 1:
+        return
+    kinds = sorted(sorted(set(group.roles)) for group in spec.worker_groups)
+    if kinds != sorted([[Role.JUDGE], sorted(POLICY_ROLES)]):
         listed = "; ".join(map(_shown, spec.worker_groups))
         yield Violation(
             GROUPS,
-            f"reward.judge needs exactly one group with role Judge alone, but there are {listed}; set roles: [Judge] "
-            "in one more group",
+            "reward.judge needs two groups, one with roles: [Judge] and one without roles, which trains and generates, "
+            f"but there are {listed}; set them so",
         )
-    elif not asked:
-        way = "remove the group" if asked is None else "set reward.judge, or remove the group"
-        for path, _ in judging:
-            yield Violation(f"{path}.roles", f"Judge, but the job has no reward.judge; {way}")
+
+
+def _judge_of(spec: RLJobSpec) -> Judge | None:
+    return spec.reward.judge if spec.reads("reward") else None
 
 
 def _shown(group: WorkerGroup) -> str:
@@ -85,8 +92,9 @@ def _groups_have_the_same_model(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _workers_have_the_judges_tokenizer(spec: RLJobSpec) -> Iterator[Violation]:
     """The processes that call the reward function load it, on nodes that train (verl's reward_loop.py:126-129)."""
-    if spec.reads("reward") and spec.reward.judge is not None and spec.judge_group is not None:
-        yield from _in_both(spec, "spec.reward.judge.path", spec.reward.judge.path, spec.judge_group)
+    judge = _judge_of(spec)
+    if judge is not None and spec.judge_group is not None:
+        yield from _in_both(spec, "spec.reward.judge.path", judge.path, spec.judge_group)
 
 
 def _in_both(spec: RLJobSpec, field: str, path: str, other: WorkerGroup) -> Iterator[Violation]:

@@ -6,6 +6,7 @@ import json
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from rljob_runtime.spool.judge_metrics import COUNTS_PATH, JudgeCounts
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 READ_SECONDS = 5.0
+# The pod's HTTP proxy settings, if any, do not apply within the cluster.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @contextmanager
@@ -45,11 +48,13 @@ class StepCounts:
         if self._address is None:
             return {}
         try:
-            with urllib.request.urlopen(f"http://{self._address}/{COUNTS_PATH}", timeout=READ_SECONDS) as answer:
+            with _OPENER.open(f"http://{self._address}/{COUNTS_PATH}", timeout=READ_SECONDS) as answer:
                 now = JudgeCounts(**json.load(answer))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, HTTPException, ValueError, TypeError) as error:
             self._note(f"the judge's router did not answer, so the counts of its requests are missing: {error}")
             return {}
         found = now.since(self._last)
+        if now.failed > self._last.failed and not self._last.failed:
+            self._note(f"the judge failed for the first time: {now.first_error}")
         self._last = now
         return found

@@ -11,7 +11,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import effective
-from rljob.launchers.verl.judge import MODEL
+from rljob.launchers.verl.judge import ENGINE, MODEL
 from rljob_runtime.planning.on_policy import is_on
 
 FIELD = "spec.reward.judge"
@@ -37,6 +37,17 @@ def _replicas_fill_its_nodes(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
+def _replicas_have_no_other_sizes(spec: RLJobSpec) -> Iterator[Violation]:
+    """A replica is `tensor` devices; verl asserts with NPUs held where the pool has no whole number of larger ones."""
+    seen = effective(spec)
+    for size in ("data_parallel_size", "pipeline_model_parallel_size"):
+        setting = seen.setting(f"{ENGINE}.{size}")
+        if spec.reward.judge is not None and setting is not None and setting.value != 1:
+            yield Violation(
+                setting.field, f"{setting.value}: a replica of the judge has {FIELD}.tensor devices; remove it"
+            )
+
+
 def _other_pools_have_no_devices(spec: RLJobSpec) -> Iterator[Violation]:
     """All devices of the other groups belong to trainer and rollout, so that verl refuses the sum with NPUs held.
 
@@ -57,4 +68,9 @@ def _other_pools_have_no_devices(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
-CHECKS: tuple[Check, ...] = (_a_function_asks_it, _replicas_fill_its_nodes, _other_pools_have_no_devices)
+CHECKS: tuple[Check, ...] = (
+    _a_function_asks_it,
+    _replicas_fill_its_nodes,
+    _replicas_have_no_other_sizes,
+    _other_pools_have_no_devices,
+)
