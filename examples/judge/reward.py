@@ -12,6 +12,7 @@ import aiohttp
 
 JUDGE = "/data/judge/judge"
 SECONDS = 60.0
+OK = 200
 
 
 async def compute_score(
@@ -31,6 +32,7 @@ async def compute_score(
     }
     url, timeout = f"http://{reward_router_address}/v1/chat/completions", aiohttp.ClientTimeout(total=SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json=question) as answer:
-        answer.raise_for_status()
+        if answer.status != OK:
+            raise RuntimeError(f"the judge answered {answer.status}: {(await answer.text())[:200]}")
         verdict = (await answer.json())["choices"][0]["message"]["content"]
     return {"score": float(verdict == "1"), "acc": float(solution_str.strip() == ground_truth)}

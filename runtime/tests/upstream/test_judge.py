@@ -12,12 +12,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from rljob_runtime.verl_plugin.trainer.judge import StepCounts
 
+FLAKY = b'{"flaky": 1}'
 STEPS, BATCH, SAMPLES = 2, 8, 4
 FAILING = 3
 """Rows modulo 8 whose request is none of the API's: one in each step."""
@@ -38,12 +39,18 @@ async def compute_score(ground_truth, extra_info, reward_router_address, reward_
 
 
 class Engine(BaseHTTPRequestHandler):
-    """Answers what is JSON."""
+    """Answers what is JSON, and one request only when it is asked again."""
+
+    refused: ClassVar[set[bytes]] = set()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if body == b"slow":
             time.sleep(5)
+        if body == FLAKY and body not in self.refused:
+            self.refused.add(body)
+            self.close_connection = True
+            return
         answer = b'{"said": 1}' if body.startswith(b"{") else b'{"error": "longer than maxTokens"}'
         self.send_response(200 if body.startswith(b"{") else 400)
         self.send_header("Content-Type", "application/json")
@@ -93,7 +100,7 @@ def ask(address: str, body: bytes, seconds: float = 10) -> int:
 def test_the_router_counts_what_the_judge_answered_since_the_step_before(router: str) -> None:
     notes: list[str] = []
     counts = StepCounts(router, notes.append)
-    assert [ask(router, body) for body in (b"{}", b"none", b"{}")] == [200, 400, 200]
+    assert [ask(router, body) for body in (b"{}", b"none", FLAKY)] == [200, 400, 200]
     found = counts.take()
     assert (found["rljob/judge_requests/succeeded"], found["rljob/judge_requests/failed"]) == (2, 1)
     assert 0 < found["rljob/judge_request_seconds"] < 10
