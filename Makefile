@@ -60,6 +60,11 @@ install-manifest: venv ## write build/install.yaml for sites without Helm (REGIS
 site: venv ## build the documentation, English and Chinese, as a site in build/site/html
 	@$(PY) -m scripts.site
 
+.PHONY: pictures
+pictures: venv ## draw the pictures of the documentation: the report, and the boards of the last run of `make test`
+	@PYTHONPATH=operator/tests $(PY) -m tests.report
+	@$(PY) -m tests.monitoring.pictures build/e2e
+
 .PHONY: chart
 chart: venv ## lint the chart and compare it with its golden manifests
 	@$(PY) -m scripts.test chart

@@ -59,8 +59,8 @@ PYTEST = (
     *("-p", "no:cacheprovider", "-ra", "--durations=20", "--color", "no", "/tests"),
 )
 # A process for each core. The tests of a file share what they start, and stay together.
-QUICK = (*PYTEST, "-m", "not comparison", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-COMPARISONS = (*PYTEST, "-s", "-m", "comparison")
+QUICK = (*PYTEST, "-m", "not long", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+LONG = (*PYTEST, "-s", "-m", "long")
 EMULATED = (*PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
@@ -92,6 +92,7 @@ class Suite:
 UPSTREAM = ROOT / "runtime/tests/upstream"
 ASKED = {
     "jobs": JOBS,
+    "examples": ROOT / "examples",
     "conditions": ROOT / "upstream/conditions",
     "megatron": MEGATRON,
     "vllm-ascend": VLLM_ASCEND,
@@ -105,7 +106,7 @@ SUITES = {
         mounts=ASKED,
         command=QUICK,
     ),
-    "comparisons": Suite(UPSTREAM, seconds=2340, mounts=ASKED, command=COMPARISONS),
+    "seams-long": Suite(UPSTREAM, seconds=7200, mounts=ASKED, command=LONG),
     "emulated": Suite(
         ROOT / "tests/emulated_npu/suite",
         seconds=2400,
@@ -226,17 +227,17 @@ def install(suite: Suite) -> None:
 def render_jobs(made: Path) -> None:
     """Write job.json of every example and golden job that verl trains, as the operator renders it."""
     shutil.rmtree(made / JOBS, ignore_errors=True)
-    (made / JOBS).mkdir(parents=True)
+    (made / JOBS / "commands").mkdir(parents=True)
     files = read_files([str(path) for folder in MANIFESTS for path in sorted(folder.rglob("*.yaml"))])
     for job in files.jobs:
         checked = validate(job.name, job.spec, files.recipes, launcher=LAUNCHER, accelerators=BUILT_IN)
         if checked.spec is None:
             raise DemoError(f"{job.source}: {'; '.join(str(violation) for violation in checked.violations)}")
-        if checked.spec.command is not None:
-            continue  # Its arguments are not composed by our launcher.
+        # The arguments of a command are not composed by our launcher.
+        place = made / JOBS / ("commands" if checked.spec.command is not None else "")
         identity = JobIdentity(namespace=job.namespace, name=job.name, uid=STAND_IN_UID)
         config = LAUNCHER(checked.spec).job_config(identity, checked.spec, FIRST_GENERATION)
-        (made / JOBS / f"{job.name}.json").write_bytes(config.to_json())
+        (place / f"{job.name}.json").write_bytes(config.to_json())
 
 
 def prepare_and_run(kubernetes: Kubernetes, suite: Suite) -> bool:

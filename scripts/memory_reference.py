@@ -69,7 +69,12 @@ ROWS = (
     ("embedding, output", "V·h/t each, once if they are tied", "transformers; vLLM, VocabParallelEmbedding"),
     ("rollout weights", "2 bytes × all layers; with MLA the up-projections twice", "vllm_ascend/attention/mla_v1.py"),
     ("trainer weights, Megatron", "2 bytes × the layers of the stage", "verl 0.9.1, megatron.yaml, dtype"),
-    ("trainer weights, FSDP2", "4 bytes × all / N", "verl 0.9.1, fsdp.yaml, model_dtype"),
+    ("trainer weights, FSDP2", "4 bytes (model_dtype bf16: 2) × all / N", "verl 0.9.1, fsdp.yaml, model_dtype"),
+    (
+        "LoRA adapter",
+        "rank × (inputs + outputs) of each linear layer; only it has gradients and a state; the reference is the actor",
+        "peft, LoraConfig; verl 0.9.1, trainer_base.py:237",
+    ),
     (
         "gathered layers, FSDP2",
         "2 bytes × (two layers + embedding + output)",
@@ -130,7 +135,7 @@ With `trainer.mode: SeparateAsync` each phase has dies of one role:
 | weight reception | of the rollout: vLLM's weights, three buckets, a communicator; the cache if vLLM may not sleep |
 
 The fullest die decides: the first pipeline stage holds most micro batches, the last one has the logits. Experts are
-assumed to be equally loaded. Fragmentation, captured graphs, LoRA, vision towers and MTP layers are not counted.
+assumed to be equally loaded. Fragmentation, captured graphs, vision towers and MTP layers are not counted.
 """
 CHECKED = """\
 Published figures that the formulas reproduce (runtime/tests/test_memory.py, each within 2 %): the numbers of parameters

@@ -17,7 +17,7 @@ from tests.cluster.paths import state
 
 PYTHON = sys.executable
 BIN = PYTHON.rsplit("/", 1)[0]
-PYTEST = (PYTHON, "-m", "pytest", "--timeout=600")
+PYTEST = (PYTHON, "-m", "pytest", "--timeout=1800")
 CLUSTER = (PYTHON, "-m", "tests.cluster")
 CODE = ("operator", "runtime", "scripts", "tests", "benchmarks", "upstream")
 
@@ -107,18 +107,20 @@ FULL = (
         "the chart: lint, golden manifests, rejected values; dashboards, rules and scraping in Prometheus; CRDs",
         (*PYTEST, *NOT_ON_A_CLUSTER, "tests/chart"),
         150,
+        lane="programs",
         after=("programs",),
     ),
+    Stage("site", "build the site from docs/; its links", (PYTHON, "-m", "scripts.site"), 60, lane="programs"),
     # In the background, after the compilations: it downloads a browser and then takes seconds.
     Stage(
         "report",
-        "the run report in headless Chromium",
+        "the run report and the site in headless Chromium",
         (*PYTEST, "-m", "browser", "tests/report"),
         300,
         lane="programs",
+        after=("site",),
     ),
     Stage("locks", "every lock file is up to date", ("scripts/lock", "--check"), 60, lane="programs"),
-    Stage("site", "build the site from docs/; its links", (PYTHON, "-m", "scripts.site"), 60, lane="programs"),
     # On the cluster, one after another.
     Stage("cluster", "start the local Kubernetes", (*CLUSTER, "up"), 60, after=("programs",)),
     Stage(
@@ -211,28 +213,20 @@ FULL = (
         after=("product", "load-verl"),
     ),
     Stage(
-        "device-fault",
-        "a device becomes unhealthy during a run, with no other job on the node",
-        (*LIFECYCLE, "-m", "lifecycle and exclusive", "tests/e2e", "tests/chaos"),
-        270,
-        after=("product",),
-        after_end_of=("e2e",),
-    ),
-    Stage(
         "lifecycle",
         "faults, upgrades and suspensions during runs of the contract driver",
         (*LIFECYCLE, *BESIDE_EACH_OTHER, "-m", "lifecycle and not exclusive", "tests/e2e", "tests/chaos"),
         660,
         after=("product",),
-        after_end_of=("e2e", "device-fault", "scale"),
+        after_end_of=("e2e", "scale"),
     ),
     Stage(
         "training",
         "the one run with real verl and vLLM",
-        (*PYTEST, "-m", "training", "--timeout=1800", "--durations=12", *NOT_LONG, "tests/e2e"),
-        570,
+        (*PYTEST, "-m", "training", "--durations=12", *NOT_LONG, "tests/e2e"),
+        300,
         after=("product", "load-verl"),
-        after_end_of=("lifecycle", "device-fault", "seams", "emulated", "scale"),
+        after_end_of=("lifecycle", "seams", "emulated", "scale"),
     ),
     Stage(
         "audit",
@@ -240,7 +234,7 @@ FULL = (
         (*PYTEST, "-m", "audit", "tests/e2e"),
         30,
         after=("product",),
-        after_end_of=("e2e", "lifecycle", "device-fault", "training"),
+        after_end_of=("e2e", "lifecycle", "training"),
     ),
     # The cluster is removed last, whatever the results of the other stages are.
     Stage(
@@ -268,7 +262,17 @@ ACCEPTANCE = (
     Stage(
         "coverage",
         "every branch of core, render and launchers is reached by unit tests",
-        (*PYTEST, "-m", f"{WITHOUT_CLUSTER} and not no_cover", *COVERED, "-n", "2", *UNIT),
+        (
+            "env",
+            "RLJOB_PROFILE=coverage",
+            *PYTEST,
+            "-m",
+            f"{WITHOUT_CLUSTER} and not no_cover",
+            *COVERED,
+            "-n",
+            "2",
+            *UNIT,
+        ),
         600,
     ),
     Stage(
@@ -279,10 +283,10 @@ ACCEPTANCE = (
         after=("load-verl",),
     ),
     Stage(
-        "comparisons",
-        "upstream's way beside ours, in the runtime image: routers, replicas, drafts, orders of prompts and batches",
-        (PYTHON, "-m", "scripts.in_image", "comparisons"),
-        1200,
+        "seams-long",
+        "in the runtime image: whole runs that are killed and resumed, and upstream's way beside ours",
+        (PYTHON, "-m", "scripts.in_image", "seams-long"),
+        2400,
         after=("load-verl",),
     ),
     Stage(
@@ -294,7 +298,7 @@ ACCEPTANCE = (
     ),
     Stage(
         "algorithms",
-        "PPO with a critic over two worker pods, asynchronous training with faults, and an agent with a tool",
+        "PPO with a critic over two worker pods, asynchronous training with faults, an agent with a tool, and LoRA",
         (
             *PYTEST,
             "-m",
@@ -302,6 +306,7 @@ ACCEPTANCE = (
             "--timeout=1800",
             "tests/acceptance/test_algorithms.py",
             "tests/acceptance/test_modes.py",
+            "tests/acceptance/test_lora.py",
         ),
         1500,
         after=("product", "load-verl"),
@@ -329,6 +334,20 @@ ACCEPTANCE = (
         after=("product", "load-verl"),
     ),
     Stage(
+        "device-fault",
+        "a device becomes unhealthy during a run, with no other job on the node",
+        (*LIFECYCLE, "-m", "lifecycle and exclusive", "tests/e2e", "tests/chaos"),
+        270,
+        after=("product",),
+    ),
+    Stage(
+        "training-long",
+        "the run of the stage training until it has learned, with a killed worker and an evaluation",
+        ("env", "RLJOB_LONG=1", *PYTEST, "-m", "training", "--durations=12", *NOT_LONG, "tests/e2e"),
+        570,
+        after=("product", "load-verl"),
+    ),
+    Stage(
         "lifecycle-verl",
         "the lifecycle tests with verl",
         ("env", "RLJOB_E2E_TRAINER=verl", *LIFECYCLE, "-m", "lifecycle", "tests/e2e", "tests/chaos"),
@@ -336,7 +355,7 @@ ACCEPTANCE = (
         after=("product", "load-verl"),
     ),
 )
-ACCEPTANCE_MINUTES = 310.0
+ACCEPTANCE_MINUTES = 340.0
 
 
 def choose(words: list[str]) -> tuple[Stage, ...]:

@@ -54,6 +54,7 @@ def small_quickstart() -> str:
         if document["kind"] == "RLJob":
             document["spec"]["trainer"]["steps"] = STEPS
             document["spec"]["workerGroups"][0]["devicesPerNode"] = 1
+            document["spec"]["observability"]["samples"] = {"everySteps": 1}
             document["spec"]["checkpoint"] = {"path": "/data/checkpoints", "everySteps": STEPS}
             # The same number of tokens in every step, because differences between steps would hide the effect.
             document["spec"]["verl"] = {"overrides": "actor_rollout_ref.rollout.ignore_eos: true\n"}

@@ -25,6 +25,7 @@ from rljob_runtime.training_attempt import TrainingAttempt
 from rljob_runtime.verl_plugin.router.replica_times import ReplicaTimes
 
 TRAINER_MODULE = "rljob_runtime.verl_plugin.trainer.sync_trainer"
+SAMPLES_MODULE = "rljob_runtime.verl_plugin.trainer.samples"
 HOOKS = ("on_step_begin", "on_step_end", "_compute_metrics")
 """Methods of our trainer that call verl's own of the same name; in on_step_end, verl sends weights."""
 Function = Callable[..., Any]
@@ -107,6 +108,8 @@ class TrainerTaps:
         for name in HOOKS:
             setattr(base, name, self._watch.timed(getattr(base, name), "verl"))
             setattr(ours, name, self._watch.timed(getattr(ours, name), "hooks"))
+        sampler = sys.modules[SAMPLES_MODULE].Sampler
+        sampler.after_step = self._watch.timed(self._switched(sampler.after_step, lambda: None), "samples")
         ours._take_window = self._switched(ours._take_window, RolloutWindow)  # noqa: SLF001 - a tap without a public name
 
     def _switched(self, function: Function, off: Callable[[], Any]) -> Function:
@@ -131,6 +134,7 @@ class TrainerTaps:
                 "seconds": now - self._begun,
                 "hooks": self._watch.seconds["hooks"],
                 "stop_requests": self._watch.seconds["stop requests"],
+                "samples": self._watch.seconds["samples"],
                 "router": seconds - self._router[0],
                 "requests": (calls - self._router[1]) / 2,
                 "processor": processor - self._processor,

@@ -19,7 +19,7 @@ def step(index: int, seconds: float = 2.0, within: float = 0.0, processor: float
     on = is_on(index)
     share = within / 3 if on else 0.0
     parts = {"hooks": share, "stop_requests": share, "router": share}
-    return Step(index, on, seconds, **parts, requests=256, processor=processor, holders=holders)
+    return Step(index, on, seconds, **parts, samples=0.0, requests=256, processor=processor, holders=holders)
 
 
 def test_pairs_begin_with_the_one_and_with_the_other_arm() -> None:

@@ -101,7 +101,7 @@ def steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Step], li
     clock, asked, recorded = Clock(), list[int](), list[int]()
     monkeypatch.setattr(TrainingAttempt, "own_metrics", lambda *_: {"figure": 1.0})
     monkeypatch.setattr(TrainingAttempt, "record", lambda _, step, __: recorded.append(step))
-    monkeypatch.setattr(TrainingAttempt, "step_began", lambda _: None)
+    monkeypatch.setattr(TrainingAttempt, "step_began", lambda *_, **__: None)
     monkeypatch.setattr("time.perf_counter", clock)
     switch.install(folder)
     run = TrainingAttempt.__new__(TrainingAttempt)
@@ -109,6 +109,9 @@ def steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Step], li
     kind = trainer_of(clock, run, asked)
     module.SyncTrainer = kind  # type: ignore[attr-defined] # stands in for a module that needs verl
     monkeypatch.setitem(sys.modules, switch.TRAINER_MODULE, module)
+    samples = ModuleType(switch.SAMPLES_MODULE)
+    samples.Sampler = type("Sampler", (), {"after_step": lambda _: None})  # type: ignore[attr-defined] # the same
+    monkeypatch.setitem(sys.modules, switch.SAMPLES_MODULE, samples)
     trainer = kind()
     for _ in range(STEPS + 1):
         trainer.on_step_begin()

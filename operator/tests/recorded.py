@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rljob.cli.report.cluster import run_of, settings
-from rljob.cli.report.run import ReportRun, Setting
+from rljob.cli.report.run import Found, ReportRun, Setting
 from rljob.launchers import LAUNCHER
 from rljob.reading.records import Record, read_records
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import read_snapshot
+from rljob_runtime.contract import Sample, SampleSource, sample_file
 
 FOLDER = Path(__file__).resolve().parent / "fixtures" / "quickstart"
 STEPS = (FOLDER / "steps.jsonl").read_text()
@@ -32,7 +33,7 @@ def run() -> ReportRun:
     """Return the run as it was."""
     records = read_records(STEPS, 1)
     job = manifest("rljob")
-    return run_of("quickstart", job, configuration(job), records, "a volume", [], NOW)
+    return run_of("quickstart", job, configuration(job), Found(records, "a volume"), [], NOW)
 
 
 def restarted() -> ReportRun:
@@ -55,9 +56,27 @@ def restarted() -> ReportRun:
     job["status"]["usage"] = {"deviceSeconds": 601, "productiveDeviceSeconds": 242}
     first = records[:20]
     second = [Record(2, r.step, r.time + pause - (records[15].time - begin) / 2, r.metrics) for r in records[15:]]
-    return run_of("quickstart", job, configuration(job), [*first, *second], "a volume", [], NOW)
+    return run_of("quickstart", job, configuration(job), Found([*first, *second], "a volume"), [], NOW)
 
 
 def configuration(job: Mapping[str, Any]) -> list[Setting]:
     """Return the fields that the run used."""
     return settings(job["spec"], read_snapshot(manifest("snapshot"), BUILT_IN), LAUNCHER, BUILT_IN)
+
+
+def write_samples(attempt: Path) -> None:
+    """Write answers of two steps and two validations into the folder of an attempt, as the trainer does."""
+    made: dict[tuple[int, SampleSource], list[tuple[str, str, float | None]]] = {
+        (1, SampleSource.ROLLOUT): [("1+1=", "<b>2</b>", 1.0), ("2+2=", "5\x1b[31m", 0.0), ("3+3=", "6" * 9000, 0.5)],
+        (20, SampleSource.ROLLOUT): [("4+4=", "8", 1.0), ("5+5=", "11", None)],
+        (1, SampleSource.VALIDATION): [("What is 7+7?", "15", 0.0)],
+        (20, SampleSource.VALIDATION): [("What is 7+7?", "14", 1.0)],
+    }
+    for (step, source), rows in made.items():
+        path = attempt / "samples" / sample_file(step, source)
+        path.parent.mkdir(exist_ok=True)
+        found = [
+            Sample(step, source, prompt, answer, score, {"acc": score == 1.0}, tokens=len(answer))
+            for prompt, answer, score in rows
+        ]
+        path.write_bytes(b"".join(each.to_json() + b"\n" for each in found) + b'{"cut off')

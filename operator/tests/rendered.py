@@ -29,21 +29,24 @@ def render(manifest: Json) -> list[Json]:
     assert spec is not None, violations
     block = BLOCK if spec.network.mode == "Host" else None
     job_config = LAUNCHER(spec).job_config(job, spec, GENERATION)
-    config = configmap.build_cluster_config(
-        job, spec, GENERATION, job_config, block=block, pod_group_fields=NEWEST_FIELDS
-    )
+    found = configmap.Circumstances(block=block, pod_group_fields=NEWEST_FIELDS)
+    config = configmap.build_cluster_config(job, spec, GENERATION, job_config, found)
     cluster = config["data"].pop(configmap.RAYCLUSTER_KEY)
     group = config["data"].pop(configmap.POD_GROUP_KEY, None)
+    services = json.loads(config["data"].pop(configmap.SERVICES_KEY, "[]"))
     # Shown as an object for readability; a unit test checks that the text in the ConfigMap is canonical.
     config["data"][configmap.RAYCLUSTER_KEY] = "the RayCluster below"
     if group is not None:
         config["data"][configmap.POD_GROUP_KEY] = "the PodGroup below"
+    if services:
+        config["data"][configmap.SERVICES_KEY] = "the objects of shared services below"
     return [
         configmap.build_snapshot(job, configmap.Snapshot(spec), GENERATION),
         *(build_initializer(job, spec, initializer) for initializer in initializers(spec)),
         build_token_secret(job, GENERATION),
         config,
         {"job.json": json.loads(config["data"][configmap.JOB_KEY])},
+        *services,
         *([json.loads(group)] if group is not None else []),
         *([policy] if (policy := build_network_policy(json.loads(cluster))) is not None else []),
         json.loads(cluster),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from rljob_runtime.export import source
 from rljob_runtime.export.folder import read_manifest
 from rljob_runtime.initializers.command import initialize
 from runtime.tests.fenced_save_process import WHOLE_MARK
-from runtime.tests.test_export import ADAPTER, BASE, BESIDE, COPY, leftovers, make_step, merger, save_names
+from runtime.tests.test_export import COPY, leftovers, make_step, merger
 
 FAIL = "sys.exit('no memory is left')\n"
 
@@ -119,29 +118,3 @@ def test_a_failed_conversion_is_tried_again(
     assert convert(world) not in (0, ExitCode.BAD_CONFIG)
     assert "no memory is left" in capsys.readouterr().out
     assert read_manifest(world / "model") is None
-
-
-def save_meta(actor: Path) -> None:
-    (actor / "lora_train_meta.json").write_text('{"r": 8}')
-
-
-def save_shard(actor: Path) -> None:
-    save_names(actor, BASE, ADAPTER)
-
-
-@pytest.mark.parametrize("save", [save_meta, save_shard])
-def test_an_adapter_is_not_taken_for_a_model(
-    world: Path, save: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(world / "ckpt" / "global_step_4" / "actor")
-    assert convert(world) == ExitCode.BAD_CONFIG
-    assert "AdapterNotMerged" in capsys.readouterr().out
-    assert not (world / "model").exists()
-    assert leftovers(world) == []
-
-
-def test_a_base_model_that_was_converted_before_is_not_used(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(merger(world / "beside", BESIDE)))
-        assert convert(world, 2) == 0
-    assert convert(world, 2) == ExitCode.BAD_CONFIG

@@ -30,7 +30,7 @@ from rljob_runtime.contract import (
     ExportRequest,
     ExportResult,
 )
-from rljob_runtime.export import command, source, upload
+from rljob_runtime.export import adapter, command, source, upload
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.folder import read_manifest
 from runtime.tests.fenced_save_process import WHOLE_MARK
@@ -130,21 +130,22 @@ def save_names(actor: Path, *names: str) -> None:
 
 
 BASE, ADAPTER = "base_model.model.q.base_layer.weight", "base_model.model.q.lora_A.default.weight"
-BESIDE = f"{COPY}(target / 'lora_adapter').mkdir()\n(target / 'lora_adapter' / 'adapter_config.json').write_text('x')\n"
 
 
-def test_an_export_of_an_adapter_says_that_it_has_the_base_model(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    actor = world / "ckpt" / "global_step_2" / "actor"
-    (actor / "lora_train_meta.json").write_text('{"r": 8}')
+@pytest.mark.parametrize("meta", [True, False])
+def test_an_adapter_is_merged_and_weights_by_the_names_of_peft_are_not_copied(
+    world: Path, monkeypatch: pytest.MonkeyPatch, meta: bool
+) -> None:
+    actor, merged = world / "ckpt" / "global_step_2" / "actor", list[Path]()
+    if meta:
+        (actor / "lora_train_meta.json").write_text('{"r": 8}')
     save_names(actor, BASE, ADAPTER)
-    # FSDP saves it by the names of peft, so it must not be copied.
     (actor / "huggingface" / "model.safetensors").write_bytes(b"unreadable")
-    monkeypatch.setenv("PYTHONPATH", str(merger(world / "beside", BESIDE)))
-    code, first = run(request(world), world)
-    assert (code, first.reason) == (0, "Exported")
-    assert first.message == "is the base model; what was trained is the LoRA adapter in its folder lora_adapter"
+    monkeypatch.setattr(adapter, "merge", merged.append)
+    code, result = run(request(world), world)
+    assert (code, result.reason, result.message) == (0, "Exported", "")
+    assert [folder.name for folder in merged] == ["model"]
     assert (world / "out" / "global_step_2" / "model.safetensors").read_bytes() != b"unreadable"
-    assert run(request(world), world) == (0, first)
 
 
 def megatron_contents(actor: Path) -> None:

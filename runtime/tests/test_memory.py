@@ -21,11 +21,19 @@ from rljob_runtime.planning.memory import (
     Recompute,
     Rollout,
     Trainer,
+    _states,
     plan,
 )
 from rljob_runtime.planning.memory import stage_elements as elements_of_stage
 from rljob_runtime.planning.shapes import Shape, ShapeError, shape_from_config
-from rljob_runtime.planning.weights import Cut, absorbed_elements, kv_bytes_per_token, layer_elements, model_elements
+from rljob_runtime.planning.weights import (
+    Cut,
+    absorbed_elements,
+    adapter_elements,
+    kv_bytes_per_token,
+    layer_elements,
+    model_elements,
+)
 
 GIB = 1 << 30
 A3 = Die(64 * GIB, int(61.27 * GIB), 600 << 20)
@@ -183,6 +191,38 @@ def test_a_critic_leaves_what_the_actor_leaves() -> None:
     assert found.peak.bytes - alone.peak.bytes == pytest.approx(16 * share, abs=8)
     moved = replace(with_critic, offload_weights=True, offload_optimizer=True)
     assert part(plan(SMALL, A3, moved, ONE_DIE), PhaseName.GENERATE, "critic") == 0
+
+
+def test_an_adapter_has_gradients_and_moments_of_its_own_only() -> None:
+    """Qwen3-32B on eight dies: 64 layers of 5120 × 25600, 64 heads and 8 key heads of 128."""
+    shape, rank = BUILT_IN["Qwen3-32B"], 32
+    sizes = [(5120, 8192), (5120, 1024), (5120, 1024), (8192, 5120), (5120, 25600), (5120, 25600), (25600, 5120)]
+    adapter = rank * 64 * sum(map(sum, sizes))
+    assert adapter_elements(shape, rank) == adapter
+    trainer = Trainer(Engine.FSDP2, 8, (64,), tokens=2048, micro_batches=1, adapter_rank=rank)
+    found = {part.name: part.bytes for part in _states(shape, trainer, 0).updating()}
+    assert found["gradients"] == adapter * 4 // 8
+    assert found["optimizer state"] == adapter * 8 // 8
+    assert found["trainer weights"] == (int(model_elements(shape, Cut()).total) + adapter) * 4 // 8
+    halved = {part.name: part.bytes for part in _states(shape, replace(trainer, element_bytes=2), 0).updating()}
+    assert halved["trainer weights"] * 2 == found["trainer weights"]
+    whole = {part.name: part.bytes for part in _states(shape, replace(trainer, critic=True), 0).updating()}
+    assert whole["critic"] > 4 * found["trainer weights"] - 10**9, "the critic is trained as a whole"
+
+
+def test_an_adapter_of_megatron_has_its_state_spread_over_the_ranks() -> None:
+    shape = BUILT_IN["Qwen3-32B"]
+    trainer = Trainer(Engine.MEGATRON, 16, (32, 32), 2048, 4, Cut(4), adapter_rank=32)
+    found = {part.name: part.bytes for part in _states(shape, trainer, 0).updating()}
+    share = adapter_elements(shape, 32) / 4 / 2
+    assert found["gradients"] == int(share * 4)
+    assert found["optimizer state"] == int(share / 2 * 12)
+
+
+@pytest.mark.parametrize("name", ["Qwen3-235B-A22B", "DeepSeek-V3"])
+def test_the_adapter_of_a_mixture_is_small(name: str) -> None:
+    shape = BUILT_IN[name]
+    assert 0 < adapter_elements(shape, 32) < model_elements(shape, Cut()).total / 500
 
 
 def test_recomputing_layers_saves_activations() -> None:

@@ -126,3 +126,22 @@ def test_a_volume_that_hangs_does_not_hold_the_start(
     (tmp_path / "config.json").symlink_to(fifo)
     model_check.require(make_job(overrides={"actor_rollout_ref.model.path": str(tmp_path)}))
     assert "config.json was not checked: no answer within 0.05 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"r": 16}, "trainer.lora.rank: 8, but r is 16 in {}/adapter_config.json; set it to that"),
+        ({"r": 8, "use_rslora": True}, "trainer.lora.path: {}/adapter_config.json has use_rslora"),
+        ({"r": 8, "use_dora": True}, "trainer.lora.path: {}/adapter_config.json has use_dora"),
+    ],
+)
+def test_an_adapter_that_is_another_one_than_stated_is_refused(
+    make_job: MakeJob, tmp_path: Path, config: dict[str, object], message: str
+) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    model = "actor_rollout_ref.model"
+    keys = {f"{model}.lora_adapter_path": str(tmp_path), f"{model}.lora_rank": 8}
+    assert str(refusal(make_job, **keys)).startswith(message.format(tmp_path))
+    (tmp_path / "adapter_config.json").write_text('{"r": 8, "use_rslora": false}')
+    model_check.require(make_job(overrides=keys))

@@ -392,9 +392,9 @@ class Trainer:
 @pytest.mark.parametrize(
     ("saved", "abandoned", "told"),
     [
-        (2, None, "AbortRollout at step 2; step 2 is saved"),
-        (2, 3, "AbortRollout at step 2, the rollout of step 3 was abandoned; step 2 is saved"),
-        (None, 1, "AbortRollout at step 0, the rollout of step 1 was abandoned; nothing is saved"),
+        (2, None, "stopped at once, at step 2; step 2 is saved"),
+        (2, 3, "stopped after step 2, and the rollout of step 3 was abandoned; step 2 is saved"),
+        (None, 1, "stopped after step 0, and the rollout of step 1 was abandoned; nothing is saved"),
     ],
 )
 def test_a_stop_says_whether_it_met_a_rollout(

@@ -22,7 +22,10 @@ def test_both_engines_have_the_common_keys_and_their_own() -> None:
     [
         ("trainer.total_epochs", None),
         ("++trainer.total_epochs", None),
-        ("trainer.total_epoch", "did you mean trainer.total_epochs? (a key that only verl's code knows"),
+        ("trainer.total_epoch", "verl 0.9.1 has no such key; did you mean trainer.total_epochs?"),
+        ("trainer.n_gpu", "did you mean trainer.n_gpus_per_node?"),
+        ("actor_rolout_ref.rollout.n", "did you mean actor_rollout_ref.rollout.n?"),
+        ("actor_rollout_ref.rollout.zzzz", "has no such key; see verl/trainer/config"),
         ("+trainer.total_epoch", "nothing in verl 0.9.1 reads total_epoch; did you mean trainer.total_epochs?"),
         ("+contract.rollout_seconds", None),
         ("+trainr.nnodes", "nothing in verl 0.9.1 reads trainr; did you mean trainer?"),
@@ -41,6 +44,21 @@ def test_a_key_is_known_or_the_nearest_is_named(key: str, problem: str | None) -
     megatron = "fsdp_config.param_offload" in key or "transformer_config" in key
     found = verl.problem_of(key, megatron=megatron)
     assert found is None if problem is None else found is not None and problem in found
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("actor_rollout_ref.rollout.limit_images", ""),
+        ("actor_rollout_ref.rollout.engine_kwargs.vllm.max_logprobs", ""),
+        ("actor_rollout_ref.rollout.temperatures", None),
+    ],
+)
+def test_a_key_that_verls_code_reads_needs_a_plus(key: str, near: str | None) -> None:
+    found = verl.problem_of(key, megatron=False)
+    plus = f"verl 0.9.1 has no such key in its schema; a leading + adds it: +{key}{near}"
+    assert found == plus if near is not None else found is not None and "leading +" not in found
+    assert (verl.problem_of(f"+{key}", megatron=False) is None) == (near is not None)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,7 @@ EACH = DashboardRow(
                 "Running jobs",
                 "short",
                 "One row for each job whose head pod is scraped. The name links to its dashboard.",
+                "No job runs at the end of this time range",
             ),
             (
                 Column("Step", of_jobs("rljob_step", where=PLACE), "none"),
@@ -161,16 +162,29 @@ COST = DashboardRow(
                 "Productive device time divided by held device time, by namespace and queue.",
                 NONE,
             ),
-            Query(f"rljob_operator_goodput_ratio{{{PLACE}}}", "{{rljob_namespace}} {{queue}}"),
+            Query(
+                f"max by (rljob_namespace, queue) (rljob_operator_goodput_ratio{{{PLACE}}})",
+                "{{rljob_namespace}} {{queue}}",
+            ),
             top=1,
         ),
         graph(
-            Text("Card hours", "h", "Card-hours held per hour, by namespace. A card of Atlas A3 has two dies.", NONE),
+            Text(
+                "Card-hours per hour",
+                "none",
+                "Card-hours held in the last hour, by namespace. A card of Atlas A3 has two dies.",
+                NONE,
+            ),
             Query(f"{_rise('card_seconds_total', 'rljob_namespace', window='1h')} / {HOURS}", "{{rljob_namespace}}"),
             stacked=True,
         ),
         graph(
-            Text("Productive card hours", "h", "Card-hours spent on steps that no later attempt repeated.", NONE),
+            Text(
+                "Productive card-hours per hour",
+                "none",
+                "Card-hours of the last hour spent on steps that no later attempt repeated.",
+                NONE,
+            ),
             Query(
                 f"{_rise('productive_card_seconds_total', 'rljob_namespace', window='1h')} / {HOURS}",
                 "{{rljob_namespace}}",

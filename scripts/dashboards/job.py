@@ -67,12 +67,12 @@ LEARNING = DashboardRow(
         ),
         graph(
             Text(
-                "Truncated and empty responses",
+                "As long as the longest, and empty",
                 "percentunit",
-                "Truncated: as long as the longest response of the batch. If more than a fifth reach the "
-                "limit, the reward scores unfinished responses.",
+                "Shares of responses: as long as the longest of the batch, and without a token. Where the longest has "
+                "reached the limit, the reward scores unfinished responses.",
             ),
-            Query(of_jobs("rljob_response_clipped_ratio"), "cut"),
+            Query(of_jobs("rljob_response_clipped_ratio"), "as long as the longest"),
             Query(of_jobs("rljob_response_aborted_ratio"), "empty"),
             top=1,
         ),

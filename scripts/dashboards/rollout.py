@@ -10,9 +10,9 @@ ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_dec
 NO_ROUTING = "The engine's routing is not requested (rollout.enable_rollout_routing_replay)"
 NO_QUEUE = "TransferQueue serves no metrics"
 NO_END = "No job, or one whose rollouts do not end (trainer.mode ColocateAsync, SeparateAsync)"
-ENDED = "No prompts are in flight between steps (trainer.mode ColocateAsync, SeparateAsync)"
-TOGETHER = "Trainer and rollout have no nodes of their own (trainer.mode SeparateAsync)"
-WITHOUT_HELPERS = "The job has no tools (rollout.agent), or no judge (reward.judge)"
+ENDED = "Only with trainer.mode ColocateAsync or SeparateAsync"
+TOGETHER = "Only with trainer.mode SeparateAsync"
+WITHOUT_HELPERS = "Only with rollout.agent, for a judge with reward.judge"
 TRAINED = 'tokens="prompt_and_response",per="card"'
 REPLICA = "replica {{replica}}"
 

@@ -18,6 +18,7 @@ from scripts.compat import Interpreter, prepare
 from scripts.site import translations
 from scripts.site.check import foreign_resources
 from scripts.site.pages import ROOT, stage
+from scripts.site.search import split_index
 
 LOCK = ROOT / "requirements/docs.txt"
 BUILT = ROOT / "build/site"
@@ -43,6 +44,7 @@ def build() -> int:
     if done.returncode:
         print(*(line for line in done.stdout.splitlines() if not line.startswith("INFO")), sep="\n")
         return done.returncode
+    split_index(BUILT / "html")
     if foreign := foreign_resources(BUILT / "html"):
         print("pages load from elsewhere, so the site does not work offline:", *foreign, sep="\n  ")
         return 1

@@ -1,6 +1,6 @@
 """Collect the pages of the site from the repository. `python -m scripts.site` calls it before MkDocs.
 
-The pages of docs/ keep their paths. The README becomes the home page. Other files that a page links to, such as an
+The pages of docs/ keep their paths, and docs/home.md is the home page. Other files that a page links to, such as an
 example or a module, become pages under `source/`, so that every link works without a network. Markdown links are
 rewritten accordingly; nothing else of a page is changed.
 """
@@ -39,12 +39,11 @@ class Page:
 def place(source: PurePosixPath) -> PurePosixPath:
     """Return where a file of the repository is among the pages."""
     if source.is_relative_to(DOCS):
-        return source.relative_to(DOCS)
-    if len(source.parts) == 1 and source.name.startswith("README."):
-        return PurePosixPath(source.name.replace("README", "index"))
+        inside = source.relative_to(DOCS)
+        return inside.with_name(inside.name.replace("home", "index", 1)) if str(inside).startswith("home.") else inside
     if source.suffix == ".md":
         # A README would become the index of its folder, beside pages of the files in it.
-        return PurePosixPath("source") / str(source).replace("README.md", "readme.md")
+        return PurePosixPath("source") / str(source).replace("README.", "readme.")
     # The plug-in for languages takes two letters after a dot, such as `py`, for a language.
     return PurePosixPath("source") / source.with_name(source.name.replace(".", "-") + ".md")
 
@@ -153,9 +152,8 @@ class Collection:
 def collect(root: Path = ROOT) -> list[Page]:
     """Return every Markdown page of the site."""
     collection = Collection(root, tracked(root))
-    home = [PurePosixPath(name) for name in ("README.md", f"README{TRANSLATED}")]
     docs = [file for file in collection.files if file.is_relative_to(DOCS) and file.suffix == ".md"]
-    collection.wanted = [*(file for file in home if file in collection.files), *sorted(docs)]
+    collection.wanted = sorted(docs)
     while collection.wanted:
         source = collection.wanted.pop()
         if source not in collection.pages:
@@ -164,12 +162,13 @@ def collect(root: Path = ROOT) -> list[Page]:
 
 
 def stage(folder: Path, root: Path = ROOT) -> int:
-    """Write the pages and the pictures of docs/ to an empty folder, and return the number of pages."""
+    """Write the pages, pictures and styles of docs/ to an empty folder, and return the number of pages."""
     shutil.rmtree(folder, ignore_errors=True)
     pages = collect(root)
     for page in pages:
         target = folder / page.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(page.text)
-    shutil.copytree(root / "docs/images", folder / "images")
+    for beside in ("images", "stylesheets"):
+        shutil.copytree(root / "docs" / beside, folder / beside)
     return len(pages)

@@ -123,7 +123,9 @@ def test_a_run_leaves_an_unhealthy_device_and_resumes_when_it_is_healthy(
     assert status["reason"] == "WaitingForNodes"
     assert not kube.find("pods", f"rljob.dev/job={NAME},ray.io/cluster")
 
-    # The device is healthy again, and the job resumes from its checkpoint.
+    # The device is healthy again, and the job resumes from its checkpoint. The remaining steps show nothing new.
+    if not runs.VERL:
+        kube.run("patch", "rljob", NAME, "--type=merge", "-p", json.dumps({"spec": runs.pace(runs.SHORT_STEP_SECONDS)}))
     _set_health("healthy", device)
     kube.in_namespace("kube-system").apply(_device_info())
     kube.run("wait", f"rljob/{NAME}", "--for=condition=Finished", "--timeout=600s", seconds=630)

@@ -14,7 +14,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tests.chart.helm import pick, render
 from tests.monitoring.known import KNOWN
-from tests.monitoring.questions import board_files, board_questions, names, panels
+from tests.monitoring.pictures import DRAWN, IMAGES, digest, drawn_from
+from tests.monitoring.questions import BOARDS, board_files, board_questions, names, panels
 
 ON = ["--set", "metrics.dashboard.enabled=true"]
 ADDED = {"titleFormat", "textFormat", "step", "tagKeys", "useValueForTime"}
@@ -71,6 +72,12 @@ def test_it_uses_the_variables_that_it_has(path: Path) -> None:
     text = json.dumps([loaded["panels"], loaded["annotations"], loaded["templating"]])
     used = set(re.findall(r"\$\{?([a-z]\w*)", text))
     assert used == has
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_documentations_picture_is_of_this_board(name: str) -> None:
+    drawn = drawn_from(IMAGES / f"board-{name}.svg")
+    assert drawn == digest(BOARDS / f"{name}.json"), "run `make pictures` after a `make test`"
 
 
 def test_the_boards_lead_to_each_other_with_the_same_job_and_time() -> None:

@@ -9,6 +9,7 @@ from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob.render.network_policy import build_network_policy
 from rljob.render.raycluster import build_raycluster
+from rljob.render.shared_services import build_shared_services
 from tests.chart.helm import NAMESPACE, Manifest, render
 from tests.chart.policies import Pod, is_allowed, matches
 
@@ -25,6 +26,8 @@ OLD = {"rljob.dev/job": "b", "rljob.dev/job-uid": "0b", "rljob.dev/unauthenticat
 OLD_HEAD = Pod(TEAM, OLD | {"ray.io/node-type": "head"}, {"rljob-metrics": 8090, "rljob-api": 8091})
 OLD_WORKER = Pod(TEAM, OLD | {"ray.io/node-type": "worker"})
 OTHER_OLD = Pod(TEAM, OLD | {"rljob.dev/job": "c", "rljob.dev/job-uid": "0c"})
+JUDGE = Pod(TEAM, {"rljob.dev/job": "b", "rljob.dev/job-uid": "0b", "rljob.dev/service": "b-0b-svc-1-judge"})
+"""A pod of a shared service of the job without tokens."""
 STRANGER = Pod(TEAM, {"app": "notebook"})
 ELSEWHERE = Pod("other", {"rljob.dev/job": "a"})
 PROMETHEUS = Pod("monitoring", {"app": "prometheus"})
@@ -60,6 +63,14 @@ FLOWS = {
     "nor does a job that has such a Ray itself": (OTHER_OLD, OLD_HEAD, 10001, False),
     "nor a notebook": (STRANGER, OLD_HEAD, 52365, False),
     "it reaches what other jobs reach": (OLD_HEAD, WORKER, 6379, True),
+    "its pods reach its shared service": (OLD_WORKER, JUDGE, 8000, True),
+    "and no other port": (OLD_WORKER, JUDGE, 22, False),
+    "another job does not reach it": (WORKER, JUDGE, 8000, False),
+    "nor does a notebook reach it": (STRANGER, JUDGE, 8000, False),
+    "nor the operator": ("operator", JUDGE, 8265, False),
+    "nor Prometheus": (PROMETHEUS, JUDGE, 8090, False),
+    "the service does not reach a Ray without tokens": (JUDGE, OLD_HEAD, 10001, False),
+    "nor the Ray of another job": (JUDGE, HEAD, 6379, False),
     "a pod that belongs to no job is not affected": (ELSEWHERE, STRANGER, 8888, True),
     "the operator's own port for health and metrics": (PROMETHEUS, "operator", 8080, True),
     "and no other": (PROMETHEUS, "operator", 8443, False),
@@ -68,17 +79,20 @@ FLOWS = {
 
 @pytest.fixture(scope="module")
 def policies() -> list[Manifest]:
-    """Return the chart's, and that of a job whose Ray checks no token."""
+    """Return the chart's, and those of a job whose Ray checks no token, with a shared service."""
     raw = {
         "runtime": {"image": "registry.example/old:1", "rayVersion": "2.48.0", "unauthenticatedRay": True},
         "accelerator": {"class": "cpu"},
         "workerGroups": [{"name": "trainer", "nodes": 1, "devicesPerNode": 1}],
         "launcher": {"type": "Command", "command": {"args": ["true"]}},
+        "services": [{"name": "judge", "image": "registry.example/judge:1", "port": 8000, "placement": "Shared"}],
     }
     spec = RLJobSpec.model_validate(raw, context=BUILT_IN)
-    own = build_network_policy(build_raycluster(JobIdentity(TEAM, "b", "0b"), spec, 1, "digest"))
+    job = JobIdentity(TEAM, "b", "0b")
+    own = build_network_policy(build_raycluster(job, spec, 1, "digest"))
     assert own is not None
-    return [own, *(manifest for manifest in render(*SETTINGS) if manifest["kind"] == "NetworkPolicy")]
+    shared, *_ = build_shared_services(job, spec, 1)
+    return [own, shared, *(manifest for manifest in render(*SETTINGS) if manifest["kind"] == "NetworkPolicy")]
 
 
 @pytest.fixture(scope="module")

@@ -281,7 +281,8 @@ def test_policies_hold_where_the_operator_works() -> None:
     everywhere = {f"{RELEASE}-{policy}" for policy in ("children", "account")}
     assert everywhere < {binding["metadata"]["name"] for binding in bindings()}
     for binding in bindings():
-        assert binding["spec"]["validationActions"] == ["Deny"]
+        warns = binding["metadata"]["name"] == f"{RELEASE}-ended"
+        assert binding["spec"]["validationActions"] == ["Warn" if warns else "Deny"]
         assert "matchResources" not in binding["spec"]
     # What the operator itself may write is judged in every namespace.
     for binding in bindings("--set", "operator.watchNamespace=a"):
@@ -296,7 +297,8 @@ def test_policies_hold_where_the_operator_works() -> None:
 def test_a_site_whose_authors_only_write_jobs_judges_no_pods_of_others() -> None:
     only = render("--set", "policies.authors=RLJobsOnly")
     names = {m["metadata"]["name"] for m in only if m["kind"] == "ValidatingAdmissionPolicy"}
-    assert names == {f"rljob-operator-{name}" for name in ("authors", "limits", "pods", "own", "children", "account")}
+    kept = ("authors", "limits", "pods", "own", "children", "account", "ended")
+    assert names == {f"rljob-operator-{name}" for name in kept}
     rules = pick(only, "ClusterRole", "rljob-operator-author")["rules"]
     writes = [rule for rule in rules if set(rule["verbs"]) - {"get", "list", "watch"}]
     assert {group for rule in writes for group in rule["apiGroups"]} == {"rljob.dev"}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,10 +29,11 @@ from rljob_runtime.spool.step_metrics import Batch, ReplicaWindow, RolloutWindow
 from tests.chart.helm import pick, render
 from tests.kube import wait_for
 from tests.monitoring import served
+from tests.monitoring.boards import Board, faults, look
 from tests.monitoring.discovery import discovering, scrape_jobs
 from tests.monitoring.figures import looks, wrong_idle_ratios, wrong_rates, wrong_sums
 from tests.monitoring.prometheus import SCRAPE_CONFIG, Prometheus, configuration, running
-from tests.monitoring.questions import Time, board_questions, filled
+from tests.monitoring.questions import BOARDS, Time, board_files, panels
 from tests.monitoring.rules import write_rules
 
 INTERVAL_SECONDS = 1
@@ -192,19 +194,43 @@ def test_a_record_that_differs_is_found(scraped: Scraped) -> None:
     assert wrong_sums(seen, other, 0.01)
 
 
-def test_every_question_of_the_boards_is_understood(scraped: Scraped) -> None:
-    variables = {
-        "namespace": "team-a",
-        "rljob": "sums",
-        "__rate_interval": "4s",
-        "__range": "15s",
+VARIABLES = {"namespace": "team-a", "rljob": "sums", "__rate_interval": "4s", "__range": "15s"}
+
+
+def shown(scraped: Scraped, path: Path) -> Board:
+    return look(scraped.prometheus, path, VARIABLES, scraped.time)
+
+
+@pytest.mark.parametrize("path", board_files(), ids=lambda path: path.stem)
+def test_panels_name_their_lines_and_are_true_to_their_units(scraped: Scraped, path: Path) -> None:
+    assert faults(shown(scraped, path)) == []
+
+
+def test_panels_show_the_run_or_say_why_they_are_empty(scraped: Scraped) -> None:
+    job, operator, npu = (shown(scraped, BOARDS / f"{name}.json") for name in ("job", "operator", "npu"))
+    lines = {panel.title: [line.legend for line in panel.lines] for panel in job.panels}
+    assert lines["Score"] == ["mean"]
+    assert len(lines["Tokens per second per card"]) > 1
+    assert "leaders" in {panel.title.lower() for panel in operator.panels if not panel.empty}
+    assert {panel.no_value for panel in npu.panels if panel.empty} == {
+        "npu-exporter is not scraped, or no job holds chips"
     }
-    answered = [
-        question.place
-        for question in board_questions()
-        if scraped.prometheus.over(filled(question.expression, variables), scraped.time.begin, scraped.time.end, 1)
-    ]
-    assert {"job: Tokens per second per card A", "job: annotation Attempts", "operator: Leaders A"} <= set(answered)
+    (jobs,) = (panel for panel in shown(scraped, BOARDS / "fleet.json").panels if panel.kind == "table")
+    (row,) = jobs.cells
+    assert (row[:4], row[4]) == (("sums", "team-a", "5", "40"), "0.5")
+
+
+def test_a_panel_that_misleads_is_found(scraped: Scraped, tmp_path: Path) -> None:
+    text = (BOARDS / "job.json").read_text()
+    board = json.loads(text.replace('"legendFormat": "{{stat}}"', '"legendFormat": "{{state}}"'))
+    for panel in panels(board):
+        if panel["title"] == "Step":
+            panel["fieldConfig"]["defaults"]["unit"] = "percentunit"
+    planted = tmp_path / "job.json"
+    planted.write_text(json.dumps(board))
+    found = "\n".join(faults(shown(scraped, planted)))
+    assert "job: Score: the legend of A names state, which its series lack" in found
+    assert "job: Step: A has " in found
 
 
 LIMITS = {

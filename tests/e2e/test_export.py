@@ -5,12 +5,12 @@ That the export generates what the rollout does is asked in runtime/tests/upstre
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from tests.e2e import quickstart
+from tests.e2e.python_pod import run_python
 from tests.kube import Kube, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.training]
@@ -40,30 +40,6 @@ def exports(kube: Kube) -> list[dict[str, Any]]:
     assert status.get("state") != "Failed", status
     steps: list[dict[str, Any]] = (status.get("export") or {}).get("steps") or []
     return steps
-
-
-def read_model(kube: Kube, folder: str) -> dict[str, Any]:
-    """Load an export in a pod of its own, and return what it says."""
-    mount = {"name": "data", "mountPath": quickstart.MOUNT}
-    container = {
-        "name": "read",
-        "image": quickstart.rljob()["spec"]["runtime"]["image"],
-        "command": ["python", "-c", READ, folder],
-        "volumeMounts": [mount],
-    }
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": quickstart.CLAIM}}
-    spec = {"restartPolicy": "Never", "containers": [container], "volumes": [volume]}
-    kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "read-export"}, "spec": spec})
-
-    def ended() -> bool:
-        phase = (kube.get("pod", "read-export") or {}).get("status", {}).get("phase")
-        assert phase != "Failed", kube.run("logs", "read-export")
-        return bool(phase == "Succeeded")
-
-    wait_for("the export is read", ended, 240)
-    found: dict[str, Any] = json.loads(kube.run("logs", "read-export").splitlines()[-1])
-    kube.delete("pod", "read-export")
-    return found
 
 
 def test_a_killed_export_begins_again_beside_the_run(alone: Kube) -> None:
@@ -100,6 +76,6 @@ def test_a_killed_export_begins_again_beside_the_run(alone: Kube) -> None:
     wait_for("the last checkpoint is exported", all_ended, 900, every=3)
     status = (alone.get("rljob", NAME) or {})["status"]
     assert (status["restarts"], len(status["attempts"])) == (0, 1)
-    model = read_model(alone, exports(alone)[-1]["path"])
+    model = run_python(alone, READ, exports(alone)[-1]["path"])
     assert (model["digest"], model["whole"]) == (exports(alone)[-1]["digest"], True)
     assert model["said"].strip()

@@ -27,7 +27,7 @@ CASES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "npus": (
         {**quickstart.BARE, "workerGroups__0__devicesPerNode": 16},
         "PodUnschedulable",
-        ("pod npus-", "Insufficient huawei.com/Ascend910"),
+        ("pod npus-", "too little huawei.com/Ascend910 free"),
     ),
 }
 

@@ -7,21 +7,25 @@ repeats the queries on the data of the last run, without a cluster, after a chan
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.e2e.shared import NAME, Seen
+from tests.e2e.shared import ATTEMPTS, NAME, Seen, variables
+from tests.monitoring.boards import faults, look
 from tests.monitoring.figures import Look, looks, wrong_idle_ratios, wrong_rates, wrong_sums
 from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.questions import (
     Unanswered,
     ask_all,
+    board_files,
     board_questions,
     idle_exceptions,
     rule_questions,
 )
 from tests.monitoring.rules import rule_groups
 
-pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.training, pytest.mark.timeout(4200)]
 
 Watched = tuple[Prometheus, Seen]
 EXCEPTIONS = (
@@ -56,12 +60,6 @@ RATE_TOLERANCE = 0.01
 IDLE_TOLERANCE = 0.01
 
 
-def variables(seen: Seen) -> dict[str, str]:
-    """Return the values of Grafana's variables for a dashboard that shows the whole run."""
-    seconds = int(seen.time.end - seen.time.begin)
-    return {"namespace": seen.namespace, "rljob": NAME, "__rate_interval": "1m", "__range": f"{seconds}s"}
-
-
 @pytest.fixture(scope="module")
 def seen_steps(watched: Watched) -> list[Look]:
     prometheus, seen = watched
@@ -85,6 +83,13 @@ def test_every_query_of_the_dashboards_has_a_result(watched: Watched) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("path", board_files(), ids=lambda path: path.stem)
+def test_panels_name_their_lines_and_are_true_to_their_units(watched: Watched, path: Path) -> None:
+    prometheus, seen = watched
+    wrong = faults(look(prometheus, path, variables(seen), seen.time))
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_series_of_the_rules_exists(watched: Watched) -> None:
     prometheus, seen = watched
     wrong = ask_all(prometheus, rule_questions(rule_groups()), EXCEPTIONS, variables(seen), seen.time)
@@ -100,7 +105,7 @@ def test_the_steps_were_scraped(watched: Watched, seen_steps: list[Look]) -> Non
     steps = {(look.values["attempt"], look.line["step"]) for look in seen_steps if look.line}
     print(f"{len(steps)} of {trained} steps were scraped, in {len(seen_steps)} scrapes")
     assert len(steps) >= trained * 3 / 4
-    assert {number for number, _ in steps} == {1, 2, 3}
+    assert {number for number, _ in steps} == set(ATTEMPTS)
 
 
 def test_tokens_per_second_are_tokens_over_seconds_over_cards(watched: Watched, seen_steps: list[Look]) -> None:

@@ -11,4 +11,4 @@ def test_the_line_shows_the_state_before_the_first_step_and_figures_after() -> N
     )
     progress = {"step": 20, "totalSteps": 40, "reward": "0.8", "clusterIdleRatio": "0.1"}
     line = describe({"state": "Training", "progress": progress}, 5)
-    assert line == " 0:05  Training     [###############...............] 20/40  reward 0.8  idle 0.1"
+    assert line == " 0:05  Training     [###############...............] 20/40  reward 0.8  DP idle 10.0%"

@@ -15,8 +15,8 @@ from types import ModuleType
 import pytest
 
 from rljob.cli import kubectl_errors
+from rljob.core.attempts import scheduler_messages
 from rljob.core.validation.secrets import SHAPES
-from rljob.reading import unschedulable
 from rljob_runtime.exporter import verl_metrics
 from tests.house.regex_cost import SEARCHING, superlinear
 
@@ -128,7 +128,7 @@ lines of at most 4,096 characters in the user's own pod, where a limit of CPU ti
 PARTS = {
     "operator/src/rljob/cli/kubectl_errors.py": [pattern for _, pattern, _ in kubectl_errors._FIXES],
     "operator/src/rljob/cli/verbs/logs.py": [r"sums-[0-9a-f]{5}-(\d+)"],
-    "operator/src/rljob/reading/unschedulable.py": [pattern for pattern, _ in unschedulable.REASONS],
+    "operator/src/rljob/core/attempts/scheduler_messages.py": [pattern for pattern, _ in scheduler_messages.REASONS],
     "operator/src/rljob/cli/local/paths.py": [r"(?:(?<![\w./-])|(?<=file://))(/data|/code)(?![\w.-])"],
     "operator/src/rljob/core/scheduling/held_nodes.py": [r"(\d{1,9}) Insufficient huawei\.com/Ascend910(?![\w-])"],
     "operator/src/rljob/core/validation/images.py": ["[a-f0-9]{64}"],
@@ -141,7 +141,7 @@ PARTS = {
 """Patterns of a file that are put together from parts, as they are in the end, or examples of them."""
 MATCHED_WHOLE = frozenset(
     {
-        "operator/src/rljob/reading/unschedulable.py",
+        "operator/src/rljob/core/attempts/scheduler_messages.py",
         "operator/src/rljob/core/validation/images.py",
         "runtime/src/rljob_runtime/command/attempt_folders.py",
         "runtime/src/rljob_runtime/exporter/verl_metrics.py",

@@ -48,15 +48,15 @@ def test_a_change_of_the_english_page_makes_the_chinese_one_stale(tmp_path: Path
 
 
 def test_links_out_of_the_documentation_become_pages(tmp_path: Path) -> None:
-    readme = "[a](docs/a.md#b) [job](examples/job.yaml) [web](https://example.com)\n\n```sh\n[a](docs/a.md)\n```\n"
-    root = write(tmp_path, README=readme, docs__a="# A\n\n[folder](../examples) [self](#a)\n")
+    home = "[a](a.md#b) [job](../examples/job.yaml) [web](https://example.com)\n\n```sh\n[a](../docs/a.md)\n```\n"
+    root = write(tmp_path, docs__home=home, docs__a="# A\n\n[folder](../examples) [self](#a)\n")
     (root / "examples").mkdir()
     (root / "examples/job.yaml").write_text("a: ```\n")
     pages = {str(page.path): page.text for page in collect(root)}
     assert set(pages) == {"index.md", "a.md", "source/examples/job-yaml.md", "source/examples.md"}
     home, _, code = pages["index.md"].partition("```sh")
     assert home.strip() == "[a](a.md#b) [job](source/examples/job-yaml.md) [web](https://example.com)"
-    assert "[a](docs/a.md)" in code, "code is not changed"
+    assert "[a](../docs/a.md)" in code, "code is not changed"
     assert "[folder](source/examples.md)" in pages["a.md"]
     assert "examples/job.yaml" in pages["source/examples.md"]
 

@@ -18,12 +18,16 @@ from pathlib import Path
 
 from tests.cluster.packages import Package, ensure_packages
 
-SECONDS = 90
+SECONDS = 300
 PACKAGES = (
     Package("chromium-headless-shell", "chromium-headless-shell"),
     Package("fonts-liberation", "/usr/share/fonts/truetype/liberation"),
 )
-OFFLINE = ("--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking", "--disable-component-update")
+OFFLINE = (
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    "--disable-background-networking",
+    "--disable-component-update",
+)
 CONSOLE = re.compile(r":CONSOLE(?::|\()\d+\)?\] (.*)")
 MEASURE = """<script>
 const boxes = {};
@@ -65,8 +69,8 @@ class _Plots(HTMLParser):
             self.found[str(attributes["data-plot"])] = int(attributes.get("data-points") or 0)
 
 
-def load(page: Path) -> Seen:
-    """Load a file."""
+def load(page: Path | str) -> Seen:
+    """Load a file, or an address of the loopback."""
     done = _run("--dump-dom", page)
     return Seen(done.stdout, [found[1] for line in done.stderr.splitlines() if (found := CONSOLE.search(line))])
 
@@ -102,11 +106,11 @@ def _program() -> str:
     return found
 
 
-def _run(what: str, page: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def _run(what: str, page: Path | str, *more: str) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as profile:
         # Root does not need a sandbox, and containers do not allow one.
         words = [_program(), "--no-sandbox", "--disable-gpu", *OFFLINE, f"--user-data-dir={profile}", *more]
-        words += ["--enable-logging=stderr", "--v=0", what, page.absolute().as_uri()]
+        words += ["--enable-logging=stderr", "--v=0", what, page if isinstance(page, str) else page.absolute().as_uri()]
         done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     return done

@@ -13,6 +13,7 @@ import recorded
 from rljob.cli.report.run import ReportRun
 from rljob.cli.report.write_report import write_report
 from tests.report import browser
+from tests.report.__main__ import PICTURE, digest, drawn_from
 
 pytestmark = pytest.mark.browser
 
@@ -80,3 +81,7 @@ def test_pictures_are_left_in_light_and_dark(page: Path) -> None:
         assert len(content) > 50_000
     light, dark_bytes = ((PICTURES / f"{page.stem}-{name}.png").read_bytes() for name in ("light", "dark"))
     assert light != dark_bytes
+
+
+def test_the_picture_of_the_readme_is_of_this_report() -> None:
+    assert drawn_from(PICTURE) == digest(), "run `make pictures`"

@@ -132,7 +132,7 @@ async def test_a_job_that_yields_has_no_attempt_restart_or_failure_of_it(seen: S
 
 async def test_the_one_that_waits_says_for_what_with_numbers(seen: Seen) -> None:
     assert any("WaitingForDevices" in reasons for reasons in seen.reasons.values())
-    assert any(f"of {1 + WORKERS} pods" in message and "Insufficient" in message for message in seen.messages), (
+    assert any(f"of {1 + WORKERS} pods" in message and "too little" in message for message in seen.messages), (
         seen.messages
     )
     assert seen.has_message(NEEDED), seen.messages

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import functools
+import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
+from rljob.launchers.verl.baseline import LEFT_OUT, ROWS
 from rljob.launchers.verl.rows import ACTOR, MODEL, ROLLOUT
+from rljob.launchers.verl.table import TABLE
+from rljob.launchers.verl.unread_keys import UNREAD
+from rljob_runtime.planning import verl
 from upstream.verl_scripts import record as recorder
 from upstream.verl_scripts.__main__ import write_tables
 from upstream.verl_scripts.hydra_value import FlagError, Value, parse_value
@@ -235,3 +241,26 @@ def test_steps_have_a_stand_in_where_a_script_counts_epochs() -> None:
     job = flags_of("trainer.total_epochs=15")
     assert job.spec["trainer"]["steps"] == STEPS
     assert list(job.dropped) == ["trainer.total_epochs"]
+
+
+MANY = 5
+"""Scripts; what fewer set belongs to one model or one machine."""
+OF_A_RUN = re.compile(
+    r"^(trainer|data|algorithm|reward|global_profiler|ray_kwargs)\.|^--|"
+    r"\.(profiler|policy_loss|val_kwargs|optim|override_transformer_config|checkpoint)\.|"
+    r"\.(clip_ratio_c|fsdp_size|\w*parallel_size|log_prob_\w+|use_dynamic_bsz|use_mbridge|\w*offload\w*|\w*dist_checkp\w+)$"
+)
+"""Keys by which a script states its task, its model, its sizes and its files, and no setting of the hardware."""
+
+
+def test_what_most_ascend_scripts_set_is_set_by_the_class_or_left_out_with_a_reason() -> None:
+    counts: Counter[str] = Counter()
+    known = {**verl.keys(megatron=True), **verl.keys(megatron=False)}
+    for script in SCRIPTS:
+        for key, text in script.flags.items():
+            plain = key.lstrip("+")
+            if not OF_A_RUN.search(plain) and str(known.get(plain)).lower() != text.lower():
+                counts[plain] += 1
+    decided = [row.plain for row in ROWS] + [row.name for row in LEFT_OUT] + [*UNREAD] + [row.key for row in TABLE]
+    names = {key.rpartition(".")[2] for key in decided}
+    assert {key: n for key, n in counts.items() if n >= MANY and key.rpartition(".")[2] not in names} == {}

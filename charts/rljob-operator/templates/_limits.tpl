@@ -66,7 +66,7 @@ any are held to Pod Security baseline. */}}
   expression: >-
     variables.me.kind == 'RayCluster'
     ? [dyn(variables.me.?spec.?headGroupSpec.?template.orValue({}))] + variables.workers.map(g, g.?template.orValue({}))
-    : variables.me.kind == 'Job' ? [dyn(variables.me.?spec.?template.orValue({}))] : [variables.me]
+    : variables.me.kind in ['Job', 'Deployment'] ? [dyn(variables.me.?spec.?template.orValue({}))] : [variables.me]
 # Containers that KubeRay adds to the head.
 - name: added
   expression: >-

@@ -23,7 +23,7 @@ metadata:
   labels: {{- include "rljob.labels" .root | nindent 4 }}
 spec:
   policyName: {{ .name }}
-  validationActions: [Deny]
+  validationActions: [{{ .action | default "Deny" }}]
   {{- with .root.Values.operator.watchNamespace }}
   matchResources:
     namespaceSelector:

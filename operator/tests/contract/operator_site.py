@@ -12,11 +12,12 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from builders import Json
-from contract.policy_site import NAMESPACE_LABEL, TAKES_EFFECT_SECONDS, Site, binding, install_crds, role
+from builders import Json, small_spec
+from contract.policy_site import NAMESPACE_LABEL, TAKES_EFFECT_SECONDS, Site, binding, install_crds, named, rljob, role
 from contract.policy_site import rule as rbac_rule
 
 from rljob.api.v1alpha1 import API_VERSION
+from rljob.render.names import JobIdentity
 from tests.chart import helm
 
 JOBS, RELEASE = "jobs", "release"
@@ -93,7 +94,7 @@ def _objects(site: OperatorSite) -> Iterator[Json]:
 def _users(site: OperatorSite) -> Iterator[Json]:
     """Return the roles of the users, and their bindings."""
     name = f"{site.id}-{MIGHTY}"
-    groups = ("", "batch", "ray.io", "scheduling.volcano.sh", "rljob.dev")
+    groups = ("", "apps", "batch", "ray.io", "scheduling.volcano.sh", "rljob.dev")
     yield role(site, name, [rbac_rule(group, "*", "*") for group in groups])
     yield binding(site, MIGHTY, name, JOBS)
     # The policy `own` of an installation with default names judges these namespaces too. It accepts what these users
@@ -129,3 +130,18 @@ def owner(name: str, uid: str, **fields: object) -> Json:
 
 def config_map(metadata: Json, **fields: object) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **fields}
+
+
+def existing_job(site: OperatorSite, name: str) -> JobIdentity:
+    """Create a suspended job, whose children the garbage collector keeps."""
+    where = ("-n", site.namespace(JOBS))
+    site.do("create", *where, "-f", "-", body=named(rljob(small_spec({"suspend": True})), name))
+    uid = site.do("get", "rljob", name, *where, "-o", "jsonpath={.metadata.uid}")
+    return JobIdentity(site.namespace(JOBS), name, uid)
+
+
+def sent(site: OperatorSite, user: str | None, manifests: dict[str, Json]) -> dict[str, str]:
+    """Create objects under their own names and namespaces without storing them; return what each rejection says."""
+    words = ("create", "--dry-run=server", "--validate=false", "-f", "-")
+    answers = {key: site.ask(*words, user=user, body=found).stderr for key, found in manifests.items()}
+    return {key: said for key, said in answers.items() if said}

@@ -52,6 +52,8 @@ COMMANDS = {
     "logs --follow": f"logs {WAITING} -f",
     "logs --collect": f"logs {WAITING} --collect",
     "steps": f"steps {WAITING}",
+    "samples": f"samples {WAITING}",
+    "trace": f"trace {WAITING}",
     "dashboard": f"dashboard {WAITING} --port 0",
     "exec": f"exec {WAITING} -- true",
     "exec --tty": f"exec {WAITING} --tty -- true",
@@ -127,6 +129,8 @@ SEEN_BY_ALL = {
     "check-image": UNLISTED,
 }
 NOT_STARTED = error(2, "has not started, so nothing is frozen yet", "rljob explain")
+NO_ANSWER = error(2, "no answer is recorded (the job has not started)", "observability.samples says which steps")
+NO_ATTEMPT = error(2, "no attempt is recorded yet", "wait until it trains")
 NO_PLAN = error(2, "new: class cpu uses the host's memory")
 """What these commands say about the job of this test, after they have read its recipe."""
 EXCEPTIONS: dict[Site, dict[str, Outcome]] = {
@@ -141,6 +145,8 @@ EXCEPTIONS: dict[Site, dict[str, Outcome]] = {
         "top": answer(0, WAITING),
         "describe": answer(0, "KubeRay is absent"),
         "steps": answer(0, "the job has not started"),
+        "samples": NO_ANSWER,
+        "trace": NO_ATTEMPT,
         "report": answer(0, "the job has not started"),
         "usage": answer(0, "CARD HOURS"),
     },
@@ -155,6 +161,8 @@ EXCEPTIONS: dict[Site, dict[str, Outcome]] = {
     Site.NO_KUBERAY: {
         **dict.fromkeys(("plan memory", "plan report"), NO_PLAN),
         "diff": NOT_STARTED,
+        "samples": NO_ANSWER,
+        "trace": NO_ATTEMPT,
         "status --watch": answer(1, "the reward raised an error"),
         **dict.fromkeys(("logs", "logs --follow", "logs --collect", "dashboard", "exec", "exec --tty"), NO_KUBERAY),
         "recipes diff": answer(1, "1000"),

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 from builders import Json, small_spec, typed
 from contract.conftest import KUBECONFIG
-from contract.operator_site import JOBS, MIGHTY, OperatorSite, config_map, owner
-from contract.policy_site import named, rljob
+from contract.operator_site import JOBS, MIGHTY, OperatorSite, config_map, existing_job, owner, sent
+from contract.policy_site import named
 from corpus.bad import merged
 from corpus.good import GOOD
 
@@ -31,6 +31,7 @@ from rljob.render.names import JobIdentity, evaluation_name, export_name
 from rljob.render.network_policy import build_network_policy
 from rljob.render.podgroup import Gang, build_pod_group
 from rljob.render.raycluster import build_raycluster, build_token_secret
+from rljob.render.shared_services import build_shared_services
 
 pytestmark = [
     pytest.mark.integration,
@@ -48,10 +49,7 @@ def site(installation: OperatorSite) -> OperatorSite:
 @pytest.fixture(scope="module")
 def job(site: OperatorSite) -> JobIdentity:
     """Return a job that exists, so that the garbage collector keeps its children."""
-    where = ("-n", site.namespace(JOBS))
-    site.do("create", *where, "-f", "-", body=named(rljob(small_spec({"suspend": True})), "sums"))
-    uid = site.do("get", "rljob", "sums", *where, "-o", "jsonpath={.metadata.uid}")
-    return JobIdentity(site.namespace(JOBS), "sums", uid)
+    return existing_job(site, "sums")
 
 
 def initializer_job(job: JobIdentity) -> Json:
@@ -73,13 +71,6 @@ def token(job: JobIdentity, **fields: object) -> Json:
 def pod_spec(manifest: Json, change: Json) -> Json:
     """Return a Job with a change of its pods."""
     return merged(manifest, {"spec": {"template": {"spec": change}}})
-
-
-def sent(site: OperatorSite, user: str | None, manifests: dict[str, Json]) -> dict[str, str]:
-    """Create objects under their own names and namespaces without storing them; return what each rejection says."""
-    words = ("create", "--dry-run=server", "--validate=false", "-f", "-")
-    answers = {key: site.ask(*words, user=user, body=found).stderr for key, found in manifests.items()}
-    return {key: said for key, said in answers.items() if said}
 
 
 def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple[Json, str]]:
@@ -205,6 +196,8 @@ def test_the_operator_creates_every_object_of_every_good_job(site: OperatorSite,
         made[f"cluster of {key}"] = build_raycluster(job, spec, 1, "digest")
         for each in initializers(spec):
             made[f"initializer {each.name} of {key}"] = build_initializer(job, spec, each)
+        for found in build_shared_services(job, spec, 1):
+            made[f"{found['kind']} {found['metadata']['name']} of {key}"] = found
         if spec.export is not None:
             made[f"export of {key}"] = build_export(job, spec, spec.export, export_name(job, 2, key), 2, 1 << 30)
     projected = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "store"}}]}}

@@ -28,6 +28,7 @@ from corpus.good import GOOD
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.render.initializer import build_initializer
 from rljob.render.raycluster import build_raycluster
+from rljob.render.shared_services import build_shared_services
 
 pytestmark = [
     pytest.mark.integration,
@@ -203,6 +204,42 @@ def test_a_harmless_job_cannot_become_an_attack(site: Site) -> None:
     assert "may only be written by the operator" in change(User.AUTHOR, status, "--subresource=status")
     for entitled in (OPERATOR, None):
         assert change(entitled, status, "--subresource=status") == ""
+
+
+def test_an_edit_of_a_job_that_has_ended_is_warned_of(site: Site) -> None:
+    where = ("rljob", "over", "-n", site.namespace(OPEN), "--type=merge")
+    site.do("create", "-n", site.namespace(OPEN), "-f", "-", body=named(rljob(small_spec({"suspend": True})), "over"))
+    edit = json.dumps({"spec": {"deadlines": {"startSeconds": 100}}})
+    assert "Warning" not in site.ask("patch", *where, "-p", edit, "--dry-run=server").stderr
+    ended = json.dumps({"status": {"state": "Failed"}})
+    site.do("patch", *where, "--subresource=status", "-p", ended, user=OPERATOR)
+    done = site.ask("patch", *where, "-p", edit)
+    assert "the job has ended as Failed, so this change of its spec has no effect" in done.stderr
+    kept = json.dumps({"spec": {"cleanup": {"jobAfterSeconds": 86400}}})
+    assert "Warning" not in site.ask("patch", *where, "-p", kept).stderr
+    label = json.dumps({"metadata": {"labels": {"a": "b"}}})
+    assert "Warning" not in site.ask("patch", *where, "-p", label).stderr
+
+
+def test_the_limits_hold_for_shared_services(site: Site) -> None:
+    def deployment(image: str, **fields: object) -> Json:
+        service = {"name": "judge", "image": image, "port": 8000, "placement": "Shared"}
+        *_, made = build_shared_services(identity(site), typed(small_spec({"services": [service]})), 1)
+        container = made["spec"]["template"]["spec"]["containers"][0]
+        return merged(made, {"spec": {"template": {"spec": {"containers": [merged(container, fields)]}}}})
+
+    image = "registry.example/rljob/x:1"
+    made = {
+        "good": deployment(image),
+        "image": deployment("miner:1"),
+        "devices": deployment(image, resources={"limits": {"huawei.com/Ascend910": "8"}}),
+        "variable": deployment(image, env=[{"name": "ASCEND_VISIBLE_DEVICES", "value": "0"}]),
+    }
+    answers = site.refused(LIMITED, OPERATOR, made)
+    assert set(answers) == {"image", "devices", "variable"}
+    assert "allows only images of" in answers["image"]
+    for key in ("devices", "variable"):
+        assert "only the container ray-worker of a class has NPUs" in answers[key]
 
 
 def test_nobody_forges_what_the_operator_would_adopt(site: Site) -> None:

@@ -22,6 +22,7 @@ from corpus import (
     rollout,
     separate,
     shape,
+    trained,
     upstream,
 )
 from corpus.bad import Bad
@@ -46,6 +47,7 @@ BAD: dict[str, Bad] = {
         model,
         optimizations,
         overrides,
+        trained,
         upstream,
     )
     for name, bad in subject.BAD.items()

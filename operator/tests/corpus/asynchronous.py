@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corpus.bad import Bad, Json, key, merged, trainer
+from corpus.bad import Bad, Json, key, merged, saved, trainer
 
 COLOCATED: Json = trainer(mode="ColocateAsync")
 SETTINGS = "spec.trainer.async"
@@ -74,6 +74,11 @@ BAD = {
         "spec.optimizations.promptOrder",
         f"LengthAware puts responses of similar length into one step, and {WITH} no step waits for its own longest",
     ),
+    "other data under prompts in flight": Bad(
+        colocated(saved({"data": "NewEpoch"})),
+        "spec.checkpoint.data",
+        f"NewEpoch, but {WITH} a checkpoint has prompts of its own data in flight; use Same, {OR_SYNC}",
+    ),
     "a history of paused responses": Bad(
         colocated({"rollout": {"speculative": {"method": "Suffix", "history": "Enabled"}}}),
         "spec.rollout.speculative.history",
@@ -86,7 +91,7 @@ BAD = {
         f"spec.verl.overrides[{LORA}.lora.merge] to true, {OR_SYNC}",
     ),
     "a judge on the trainer's devices": Bad(
-        colocated(key("reward.reward_model.enable", True)),
+        colocated(merged(key("reward.reward_model.enable", True), key("reward.reward_model.model_path", "/judge"))),
         "spec.verl.overrides[reward.reward_model.enable]",
         f"true, and the reward model shares the devices of the trainer, which {WITH} is not supported",
     ),

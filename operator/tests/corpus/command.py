@@ -119,13 +119,20 @@ BAD = {
         saves({"checkpoint": {"resumeArgs": []}}), f"{FIELD}.checkpoint.resumeArgs", "would begin at step 0"
     ),
     "a checkpoint to resume from at the start": Bad(
-        saves({"args": ["{checkpoints}", "{checkpoint}"]}), f"{FIELD}.args[1]", "move it to checkpoint.resumeArgs"
+        saves({"args": ["{checkpoints}", "{checkpoint}"]}),
+        f"{FIELD}.args[1]",
+        "move it to launcher.command.checkpoint.resumeArgs",
     ),
     "a folder that is not stated": Bad(command({"args": ["{checkpoints}"]}), f"{FIELD}.args[0]", "requires spec.check"),
     "a number that is not stated": Bad(
         command({"args": ["{steps}"]}, trainer=None), f"{FIELD}.args[0]", "requires trainer.steps"
     ),
     "a folder that is not passed": Bad(saves({"args": ["train"]}), f"{FIELD}.args", "or set fence None"),
+    "records of a step that is not known yet": Bad(
+        command({"progress": {"source": "JSONLines", "path": "/data/{checkpoint}.jsonl"}}),
+        f"{FIELD}.progress.path",
+        "has a value only where a run resumes",
+    ),
     "a file to stop that is not named": Bad(command({"stop": {"mode": "File"}}), f"{FIELD}.stop.file", "set it"),
     "a file to stop that is not read": Bad(
         command({"stop": {"file": "/tmp/stop"}}), f"{FIELD}.stop.file", "is not read with stop.mode Signal"
@@ -156,6 +163,11 @@ BAD = {
         "is verl's profiler; start the command's in launcher.command.args",
     ),
     "trackers": Bad(command(observability={"trackers": ["wandb"]}), "spec.observability.trackers", "are those of verl"),
+    "samples": Bad(
+        command(observability={"samples": {"everySteps": 0}}),
+        "spec.observability.samples",
+        "are recorded where verl trains; remove it",
+    ),
     "a token among the arguments": Bad(
         command({"args": ["a", "hf_" + "a" * 34]}), f"{FIELD}.args[1]", "contains a Hugging Face token"
     ),

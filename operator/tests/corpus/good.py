@@ -40,6 +40,14 @@ GOOD = {
     "an engine of one's own where no weights are sent by it": key(
         "actor_rollout_ref.rollout.checkpoint_engine", {"backend": "nixl", "update_weights_bucket_megabytes": 512}
     ),
+    "an adapter": trainer(lora={"rank": 8}),
+    "an adapter with all settings, evaluated": merged(
+        saved(),
+        trainer(lora={"rank": 8, "alpha": 16, "targets": ["q_proj"], "path": "/data/adapter"}),
+        {"evaluation": {}},
+    ),
+    "an adapter of Megatron": merged(megatron({}), trainer(lora={"rank": 8})),
+    "an adapter whose merged weights are sent between prompts": trainer(mode="ColocateAsync", lora={"rank": 8}),
     "batches": trainer(miniBatchSize=16, microBatchSizePerDevice=4),
     "a batch that its mini batch does not divide": trainer(miniBatchSize=12),
     "a mini batch of more than the batch, by tokens": trainer(miniBatchSize=64, maxTokensPerDevice=2048),
@@ -194,6 +202,7 @@ GOOD = {
         saved({"volume": "data", "resume": "Required", "from": {"path": "/old"}}),
         {"restart": {"maxRestarts": 2, "rules": [{"name": "a", "onReason": "Stalled", "action": "Restart"}]}},
     ),
+    "a checkpoint to continue with other data": saved({"data": "NewEpoch", "from": {"job": "other"}}),
     "checkpoints of another job": saved({"from": {"job": "other"}}, hostPath={"path": "/mnt/shared"}),
     "exports": merged(
         saved(), {"export": {"when": "EveryCheckpoint", "to": {"path": "/data/models"}, "memory": "8Gi"}}
@@ -246,6 +255,14 @@ GOOD = {
     "a queue": {"scheduling": {"queueName": "team", "gang": "Kueue", "workloadPriorityClassName": "high"}},
     "a queue with a long name": {"scheduling": {"queueName": f"team-1.{'q' * 50}.cards"}},
     "a queue of Volcano": {"scheduling": {"queueName": "team", "gang": "Volcano", "priorityClassName": "high"}},
+    # Ports of a shared service are its own; so is the name of its container.
+    "shared services": {
+        "services": [
+            {"name": "sandbox", "image": "x", "port": 8265, "placement": "Shared", "replicas": 3},
+            {"name": "proxy", "image": "x", "port": 8265, "placement": "Shared"},
+        ]
+    }
+    | template({"sidecars": [{"name": "proxy", "image": "x"}]}),
     "helpers": {"services": [{"name": "sandbox", "image": "x", "port": 8999}]}
     | template(
         {

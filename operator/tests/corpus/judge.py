@@ -65,7 +65,16 @@ BAD = {
         "16 gives Ray 16 CPUs a node, but verl reserves 3 × devicesPerNode 8 = 24; with fewer the run hangs",
     ),
     "a pool without devices": Bad(
-        key(MODEL, {"enable": True, "enable_resource_pool": True, "nnodes": 1, "n_gpus_per_node": 8}),
+        key(
+            MODEL,
+            {
+                "enable": True,
+                "enable_resource_pool": True,
+                "model_path": "/judge",
+                "nnodes": 1,
+                "n_gpus_per_node": 8,
+            },
+        ),
         f"spec.verl.overrides[{MODEL}]",
         "true, but no devices are left for the pool: trainer and rollout take all 2; use reward.judge and one more "
         "worker group with roles: [Judge]",

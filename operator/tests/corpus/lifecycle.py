@@ -252,7 +252,7 @@ BAD = {
     "an evaluation of a LoRA adapter": Bad(
         merged(saved(), {"evaluation": {}}, key("actor_rollout_ref.model.lora_rank", 8)),
         "spec.evaluation",
-        "would score the base model, because spec.verl.overrides[actor_rollout_ref.model.lora_rank] trains a LoRA",
+        "would add the adapter of spec.verl.overrides[actor_rollout_ref.model.lora_rank] to a model in which",
     ),
     "an export into the pod": Bad(
         merged(saved(), exported({"path": "/models"})), "spec.export.to.path", "/models is on no volume"

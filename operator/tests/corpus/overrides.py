@@ -66,6 +66,11 @@ KEYS = {
         "spec.verl.overrides[trainer.total_epoch]",
         "verl 0.9.1 has no such key; did you mean trainer.total_epochs?",
     ),
+    "an override that lacks its plus": Bad(
+        key("actor_rollout_ref.rollout.limit_images", 4),
+        "spec.verl.overrides[actor_rollout_ref.rollout.limit_images]",
+        "verl 0.9.1 has no such key in its schema; a leading + adds it: +actor_rollout_ref.rollout.limit_images",
+    ),
     "misspelt override by force": Bad(
         key("+data.shufle", True),
         "spec.verl.overrides[+data.shufle]",

@@ -253,6 +253,20 @@ PODS = {
     ),
     "a service on the exporter's port": Bad(service(port=8090), "spec.services[0].port", "the exporter's metrics"),
     "a service among Ray's workers": Bad(service(port=12345), "spec.services[0].port", "in the range of Ray's workers"),
+    "replicas of a service in every pod": Bad(
+        service(replicas=2), "spec.services[0].replicas", "with placement Pod every pod of the job has one"
+    ),
+    "a shared service of pods on the nodes' network": Bad(
+        service(placement="Shared") | {"network": {"mode": "Host"}},
+        "spec.services[0].placement",
+        "which a NetworkPolicy cannot tell from others",
+    ),
+    "a shared service of our name": Bad(
+        service(name="fetch-code", placement="Shared"), "spec.services[0].name", "is reserved by the operator"
+    ),
+    "a shared service without a pod": Bad(
+        service(replicas=0, placement="Shared"), "spec.services[0].replicas", "greater than or equal to 1"
+    ),
     "a service of our name": Bad(service(name="rljob-code"), "spec.services[0].name", "is reserved by the operator"),
     "two services on one port": Bad(
         {"services": [*service()["services"], *service(name="judge")["services"]]},

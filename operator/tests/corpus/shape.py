@@ -120,6 +120,12 @@ BAD = {
     "a model that is a data set": Bad(
         download(dataset="GSM8K"), "spec.initializers[0].download.dataset", "requires type Dataset, not Model"
     ),
+    "a data set of a hub as a file": Bad(
+        {"data": {"train": ["openai/gsm8k"]}},
+        "spec.data.train[0]",
+        "'openai/gsm8k': must be an absolute path inside the pods, such as /data/train.parquet; an initializer of type "
+        "Dataset downloads a data set of a hub and writes such files",
+    ),
     "a data set without its name": Bad(
         initializer(type="Dataset"),
         "spec.initializers[0].download.dataset",

@@ -127,7 +127,13 @@ TRAINING = {
     "overlong-buffer-empty": _case(
         f"{BUFFER}.len", 0, "needs a buffer of 1 token", sets({f"{BUFFER}.enable": True, RESPONSE: 64}, DAPO)
     ),
-    "filter-needs-rewards": _case("reward.reward_model.enable", True, "use a reward function", DAPO),
+    "filter-needs-rewards": _case(
+        "reward.reward_model.enable",
+        True,
+        "use a reward function",
+        DAPO,
+        **{"reward.reward_model.model_path": "/judge"},
+    ),
     "reward-module": _case(f"{MANAGER}.source", "importlib", "needs reward.reward_manager.module.path"),
     "reward-source": _case(f"{MANAGER}.source", "file", "file is no source of a reward manager"),
     "schedule": _case(f"{ACTOR}.optim.lr_scheduler_type", "linear", "linear is not a schedule"),

@@ -18,7 +18,7 @@ from property.world import CODE, World
 
 from rljob.api.export_status import ExportState
 from rljob.api.status import ConditionType, State
-from rljob.cluster.kinds import EVENT, KINDS, POD_GROUP, RAY_CLUSTER
+from rljob.cluster.kinds import DEPLOYMENT, EVENT, KINDS, POD_GROUP, RAY_CLUSTER
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
 from rljob.core.transitions.attempts import LOST
@@ -35,6 +35,7 @@ SAVING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
 ON_RECIPE = {"recipeRef": {"name": "base"}, "trainer": {"learningRate": None}}
 RESTARTING = SAVING | {"restart": {"maxRestarts": 3, "maxInfrastructureRestarts": 3, "backoffSeconds": 10}}
 GANG = {"scheduling": {"gang": "Volcano"}}
+SHARED = {"services": [{"name": "judge", "image": "judge:1", "port": 8000, "placement": "Shared"}]}
 PREPARED = {
     "initializers": [{"name": "make", "command": ["a"]}, {"name": "check", "command": ["b"]}],
     "code": {"type": "ConfigMap", "configMap": {"name": CODE}},
@@ -78,7 +79,8 @@ class Scenario:
         world.wake_ex_leader()
         world.clock.advance(2 * RESYNC_SECONDS)
         world.resync()
-        world.until(lambda w: not w.cluster.objects(RAY_CLUSTER) and not w.cluster.objects(POD_GROUP))
+        left = (RAY_CLUSTER, POD_GROUP, DEPLOYMENT)
+        world.until(lambda w: not w.status.services and not any(w.cluster.objects(kind) for kind in left))
 
 
 def trains(steps: int) -> Act:
@@ -347,6 +349,9 @@ SCENARIOS: dict[str, Scenario] = {
     "head death in a gang": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING | GANG),
     "suspend and resume a gang": Scenario(
         (trains(3), suspends, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING | GANG
+    ),
+    "share a service": Scenario(
+        (trains(3), loses_its_head, trains(5), suspends, resumes, *SUCCEEDS), State.SUCCEEDED, RESTARTING | SHARED
     ),
     "fail": Scenario((trains(3), ends(1)), State.FAILED, {"restart": {"maxRestarts": 0}}),
     "suspend and resume": Scenario((trains(3), suspends, resumes, trains(5), ends(0)), State.SUCCEEDED, SAVING),

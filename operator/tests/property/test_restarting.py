@@ -80,7 +80,7 @@ def test_a_run_that_fails_gets_another_driver_in_its_cluster(world: World) -> No
     wait(world)
     status = world.status
     assert (status.state, status.reason, status.restarts) == (State.RESTARTING, "Ended", 1)
-    assert "Ended: code 1 (counted as User); restarting in the same cluster at" in str(status.message)
+    assert "Ended: code 1 (1 of 2 by restart.maxRestarts); restarting in the same cluster at" in str(status.message)
     assert submissions(world) == ["sums-00000-1-1"]
     train(world)
     assert submissions(world) == ["sums-00000-1-1", "sums-00000-1-2"]

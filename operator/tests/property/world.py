@@ -13,6 +13,7 @@ from typing import Any
 
 from builders import merged, small_spec
 from doubles.fake_ray import FakeHead
+from property.deployments import serve
 from property.invariants import Invariants
 from property.operators import Operators
 
@@ -356,6 +357,7 @@ class World(Operators):
     def behave(self) -> None:
         """Do what Kubernetes, Kueue, Volcano and KubeRay do when nothing is wrong."""
         self.end_initializers()
+        serve(self.cluster)
         if self.queue_is_open:
             self.admit()
         if self.kuberay_is_up:

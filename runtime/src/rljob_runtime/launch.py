@@ -425,9 +425,9 @@ def stopped_before_start() -> RefusedError:
 
 def stopped(launch: Launch, step: int, mode: StopMode, abandoned_step: int | None = None) -> Outcome:
     """Return the outcome of a requested stop, with the step whose rollout was abandoned."""
-    stop = f"{mode.value} at step {step}"
+    stop = f"stopped after step {step}" if mode is StopMode.AFTER_STEP else f"stopped at once, at step {step}"
     if abandoned_step is not None:
-        stop += f", the rollout of step {abandoned_step} was abandoned"
+        stop = f"stopped after step {step}, and the rollout of step {abandoned_step} was abandoned"
     saved = saved_step(launch)
     if saved is None:
         return Outcome(int(ExitCode.STOPPED), "StoppedWithoutCheckpoint", f"{stop}; nothing is saved", last_step=step)

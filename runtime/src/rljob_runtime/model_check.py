@@ -22,6 +22,7 @@ from rljob_runtime.planning.model_facts import facts_of_config
 from rljob_runtime.planning.model_splits import judge, judge_trainer
 from rljob_runtime.planning.run_layout import CRITIC, MODEL, critic_layout, read_layout
 
+ADAPTER_FIELD, ADAPTER_CONFIG = "trainer.lora.path", "adapter_config.json"
 READ_SECONDS = 30.0
 """Time to read one small file; a volume may hang."""
 CONFIG_BYTES_MAX = 4 << 20
@@ -47,11 +48,27 @@ def _findings(keys: Mapping[str, object]) -> Iterator[Finding]:
         config = read_config("critic.path", Path(critic))
         if config is not None:
             yield from judge_trainer(facts_of_config(config, f"{critic}/config.json"), critic_layout(keys))
+    yield from _adapter(keys)
 
 
-def read_config(field: str, folder: Path) -> Mapping[str, object] | None:
-    """Return the config.json of a model's folder; None if there is none or the volume does not answer."""
-    file, read = folder / "config.json", list[bytes]()
+def _adapter(keys: Mapping[str, object]) -> Iterator[Finding]:
+    """Yield what contradicts the adapter from which training begins; FSDP2's engine takes its settings from it."""
+    path, rank = keys.get(f"{MODEL}.lora_adapter_path"), keys.get(f"{MODEL}.lora_rank")
+    if not isinstance(path, str) or (config := read_config(ADAPTER_FIELD, Path(path), ADAPTER_CONFIG)) is None:
+        return
+    where = f"{path}/{ADAPTER_CONFIG}"
+    if (own := config.get("r")) != rank:
+        yield Finding("trainer.lora.rank", f"{rank}, but r is {own} in {where}; set it to that", "r", refused=True)
+    for switch in ("use_dora", "use_rslora"):
+        if config.get(switch):
+            # vLLM serves no DoRA (vllm/lora/peft_helper.py, 0.23.0); verl's checkpoints keep rank and alpha only.
+            problem = f"{where} has {switch}, whose scaling is not in checkpoints; train an adapter without it"
+            yield Finding(ADAPTER_FIELD, problem, switch, refused=True)
+
+
+def read_config(field: str, folder: Path, name: str = "config.json") -> Mapping[str, object] | None:
+    """Return the configuration in a model's folder; None if there is none or the volume does not answer."""
+    file, read = folder / name, list[bytes]()
     if not run_with_timeout(READ_SECONDS, functools.partial(_read, file, read), f"{file} was not checked") or not read:
         return None
     if len(read[0]) > CONFIG_BYTES_MAX:
@@ -73,5 +90,5 @@ def _read(file: Path, into: list[bytes]) -> None:
 
 
 def _invalid(field: str, file: Path, problem: str) -> RefusedError:
-    message = f"{field}: {file} {problem}; it is not the config.json of a model, download the model again"
+    message = f"{field}: {file} {problem}; it is not the {file.name} of a model, download the model again"
     return RefusedError(ExitCode.BAD_CONFIG, "ModelConfigInvalid", message)

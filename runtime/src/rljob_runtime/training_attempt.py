@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rljob_runtime.checkpoints import claims, saved_steps
+from rljob_runtime.checkpoints.data_identity import DataIdentity
 from rljob_runtime.checkpoints.saved_steps import step_folder
 from rljob_runtime.contract import (
     NOTE_LIMIT,
@@ -28,10 +29,13 @@ from rljob_runtime.contract import (
     JobConfig,
     Phase,
     Role,
+    Sample,
+    SampleSource,
     StepMetric,
     StopMode,
     TrainerMode,
     legible,
+    sample_file,
 )
 from rljob_runtime.export.source import write_score
 from rljob_runtime.files import folder_bytes, run_with_timeout
@@ -44,6 +48,8 @@ from rljob_runtime.spool.start_report import StartReport
 STEPS_OF_MEDIAN = 1000
 SIZE_SECONDS = 2.0
 """Limit for measuring a checkpoint, which blocks the trainer."""
+SPOOL_SAMPLES = 32
+"""Files of samples that the head pod keeps, where every byte counts against the node's disk; a volume keeps all."""
 DELETE_SECONDS = 30.0
 """How long the trainer waits for a deletion, which then continues in the background."""
 SCORE_SECONDS = 5.0
@@ -71,6 +77,8 @@ class TrainingAttempt:
     """Number of newest complete checkpoints to keep in the folder; None keeps all."""
     split: dict[str, int | None] = field(default_factory=dict, init=False)
     """Megatron's parallelism of the model; empty for other engines."""
+    data: DataIdentity | None = field(default=None, init=False)
+    """The training data, once it was read; None for a run that only evaluates."""
     _deleting: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held during a deletion."""
     _whole: set[int] = field(default_factory=set, init=False)
@@ -291,6 +299,15 @@ class TrainingAttempt:
     def record_lengths(self, lines: Iterable[str]) -> None:
         """Record the lengths of the step's responses, in place of those of earlier steps."""
         self.spool.write_lengths(self.attempt, lines)
+
+    def record_samples(self, source: SampleSource, samples: Sequence[Sample]) -> None:
+        """Record answers of one step. They never end the training."""
+        if not samples:
+            return
+        name, data = sample_file(samples[0].step, source), b"".join(each.to_json() + b"\n" for each in samples)
+        with contextlib.suppress(OSError):
+            self.spool.write_samples(self.attempt, name, data, SPOOL_SAMPLES)
+        self.mirror.write_samples(name, data)
 
     def record_validation(self, step: int, metrics: Mapping[str, float], *, only: bool) -> None:
         """Append the line of a validation before training. An evaluation-only run reports its score as the reward."""

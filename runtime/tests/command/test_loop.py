@@ -32,6 +32,7 @@ from rljob_runtime.contract import (
     Progress,
     ProgressSource,
     RuleCondition,
+    StartStage,
     StopMode,
     StopRequest,
     StopRule,
@@ -128,16 +129,19 @@ def test_steps_are_recorded_from_the_output_which_is_forwarded(run: MakeRun, cap
 
 
 def test_steps_are_recorded_from_a_file_with_the_keys_of_the_command(run: MakeRun, tmp_path: Path) -> None:
-    records = tmp_path / "records.jsonl"
+    records = tmp_path / "records-1.jsonl"
     records.write_text('{"step": 4, "score": 9}\n')
     names = {CommandMetric.REWARD: "score", CommandMetric.TOKENS: "ntok"}
-    told = CommandProgress(ProgressSource.JSON_LINES, path="records.jsonl", metrics=names)
+    told = CommandProgress(ProgressSource.JSON_LINES, path="records-{attempt}.jsonl", metrics=names)
     job = run(
         f"--records={records}", "--seconds=0.6", command={"progress": told, "working_dir": str(tmp_path)}, total_steps=3
     )
     assert job.attempt() == Result(3)
     assert [(step, figures["score"]) for step, figures in job.steps().items()] == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert job.progress.reward == 0.3
+    told_last = job.spool.start(1)
+    assert told_last is not None
+    assert told_last.stage == StartStage.RUNNING_COMMAND
     assert job.progress.step_seconds == pytest.approx(0.6, abs=0.55)
     assert job.progress.tokens_per_second_per_card == pytest.approx(100 / (job.progress.step_seconds or 0))
 
@@ -145,8 +149,11 @@ def test_steps_are_recorded_from_a_file_with_the_keys_of_the_command(run: MakeRu
 def test_steps_are_recorded_from_event_files(run: MakeRun, tmp_path: Path) -> None:
     told = CommandProgress(ProgressSource.TENSORBOARD, path=str(tmp_path / "logs"))
     file = tmp_path / "logs" / "run" / "events.out.tfevents.1.host"
-    job = run().with_command(f"mkdir -p {file.parent}; base64 -d {RECORDED} > {file}", told)
+    job = run().with_command(f"sleep 0.5; mkdir -p {file.parent}; base64 -d {RECORDED} > {file}", told)
     assert job.attempt() == Result(3)
+    seen = job.spool.start(1)
+    assert seen is not None
+    assert StartStage.WAITING_FOR_RECORDS in {seen.stage, *(passed.stage for passed in seen.passed)}
     assert {step: figures["critic/score/mean"] for step, figures in job.steps().items()} == {1: 0.25, 2: 0.5, 3: 1.0}
 
 

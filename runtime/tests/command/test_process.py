@@ -135,6 +135,7 @@ def test_a_shell_that_cannot_run_a_command_is_refused(start: Start, script: str,
     ("script", "told"),
     [
         ("exit 3", "the command failed: exit status 3"),
+        ("echo 'no file /code/a.py'; echo; exit 2", "the command failed: exit status 2; no file /code/a.py"),
         ("echo '(W pid=7) a.b.OddError: x'; echo other; exit 1", "the command failed: exit status 1; a.b.OddError: x"),
         ("kill -SEGV $$", "the command failed: ended by SIGSEGV"),
         ("kill -40 $$", "the command failed: ended by signal 40"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.spool.mirror import DRAIN_SECONDS, TRUNCATED, Copy, Mirror
-from rljob_runtime.spool.spool import StepRecord, read_line
+from rljob_runtime.spool.spool import Spool, StepRecord, read_line
 from rljob_runtime.stacks.register import VARIABLE
 from runtime.tests.conftest import FullDisk, MakeJob, full_volume
 
@@ -171,3 +171,20 @@ def test_without_a_log_path_nothing_is_written(make_job: MakeJob, tmp_path: Path
     mirror.drain()
     mirror.copy(tmp_path / "absent")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_are_copied_and_the_head_pod_keeps_the_newest(make_job: MakeJob, tmp_path: Path) -> None:
+    job = make_job(log_path=str(tmp_path / "logs"))
+    spool = Spool(tmp_path / "spool")
+    mirror = Mirror(job, 1)
+    for number in range(5):
+        spool.write_samples(1, f"{number}.jsonl", b"{}\n", keep=2)
+        mirror.write_samples(f"{number}.jsonl", b"{}\n")
+        mirror.drain()
+    assert mirror.folder is not None
+    kept, copied = (
+        sorted(each.name for each in (root / "samples").iterdir())
+        for root in (tmp_path / "spool/attempt-1", mirror.folder)
+    )
+    assert kept == ["3.jsonl", "4.jsonl"]
+    assert copied == [f"{number}.jsonl" for number in range(5)]

@@ -1,7 +1,8 @@
 """Mark the tests of upstream seams. Without verl they are skipped, unless RLJOB_IN_IMAGE is set, as in the image.
 
-Those marked `comparison` take minutes: they run upstream's way and ours one after the other, and print figures for
-docs/benchmarks.md. `make test` leaves them out, `make acceptance` runs them: `pytest -s -m comparison`.
+Those marked `long` take minutes: runs of a trainer or of an engine that end, are killed and resume, and upstream's way
+and ours one after the other, which print figures for docs/benchmarks.md. `make test` leaves them out, `make acceptance`
+runs them: `pytest -s -m long`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "image: checks the seams of verl, vLLM and Ray that we rely on; runs in the runtime image"
     )
-    config.addinivalue_line("markers", "comparison: upstream's way and ours beside each other, which takes minutes")
+    config.addinivalue_line("markers", "long: takes minutes; runs in `make acceptance`")
     if importlib.util.find_spec("ray") is not None:
         # Before the suffix trees: with their C++ library loaded first, an exception within Ray aborts the process.
         importlib.import_module("ray")
@@ -37,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 HERE = Path(__file__).parent
-TRAINING_SECONDS = 600.0
+TRAINING_SECONDS = 2400.0
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
-"""Ask everything about requests and replicas of one Ray and two replicas of vLLM; print it as JSON: `REQUESTS FOLDER`.
+"""Ask about requests of one Ray and two replicas of vLLM; print the answers as JSON: `REQUESTS FOLDER`.
 
-First what a router does with replicas that answer on command, then a rollout of given lengths by late binding,
-and at the end one replica that holds many requests until they are aborted. A process of its own, because verl chooses
-its platform when it is imported.
+First a rollout of given lengths by late binding, then one replica that holds many requests until they are aborted. A
+process of its own, because verl chooses its platform when it is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 import late_binding_process as rollouts  # type: ignore[import-not-found] # beside this file
 import ray
 import replica_process  # type: ignore[import-not-found] # beside this file
-import router_scenes  # type: ignore[import-not-found] # beside this file
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rljob_runtime.verl_plugin.platform import cpu_defaults
@@ -26,7 +24,6 @@ from rljob_runtime.verl_plugin.router import replica
 
 async def ask(config: Any, requests: int) -> None:
     """Print one line for each part."""
-    print(json.dumps({"scenes": await router_scenes.scenes()}), flush=True)
     manager = await LLMServerManager.create(config=config)
     await rollouts.measure(manager, config, ["late"], ["skewed"], range(1), math.inf)
     print(json.dumps({"replica": await replica_process.measure(manager.rollout_replicas[0], requests)}), flush=True)

@@ -1,12 +1,16 @@
-"""What becomes of requests that are not answered, in the router that holds them back: its actor and its client.
+"""What becomes of requests that are not answered, in the router that holds them back, as a line of JSON: `SIZE FOLDER`.
 
-The replicas are small actors that answer on command; replicas_process.py runs the scenes beside real ones.
+The replicas are small actors that answer on command. A process with a Ray of its own, as its tests' other processes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -156,15 +160,26 @@ async def failed_and_cancelled() -> dict[str, Any]:
     }
 
 
-async def scenes() -> dict[str, Any]:
-    """Return what was seen of all."""
-    found: dict[str, Any] = {}
-    for name, scene in {
-        "many": many(10_000, 10_000),
-        "too many": many(3_000, 300),
-        "abandoned": abandoned(),
-        "lost": lost(),
-        "failed and cancelled": failed_and_cancelled(),
-    }.items():
-        found[name] = await asyncio.wait_for(scene, SECONDS)
-    return found
+SCENES: dict[str, dict[str, Callable[[], Coroutine[Any, Any, dict[str, Any]]]]] = {
+    "few": {"abandoned": abandoned, "lost": lost, "failed and cancelled": failed_and_cancelled},
+    "many": {"many": lambda: many(10_000, 10_000), "too many": lambda: many(3_000, 300)},
+}
+
+
+async def scenes(size: str) -> dict[str, Any]:
+    """Return what was seen in all scenes of a size."""
+    return {name: await asyncio.wait_for(scene(), SECONDS) for name, scene in SCENES[size].items()}
+
+
+def main() -> None:
+    """Start a private Ray."""
+    size, folder = sys.argv[1], Path(sys.argv[2])
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=str(folder / "r"))
+    try:
+        print(json.dumps(asyncio.run(scenes(size))), flush=True)
+    finally:
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -31,7 +31,8 @@ SCORED = 3 * BATCH * SAMPLES
 ENOUGH_HELD = BATCH + 1
 """Held prompts with which a rollout cannot end: no more than two batches are in flight, and while the trainer trains
 one of them, all of that one are complete."""
-KILL_SECONDS = 300.0
+KILL_SECONDS = 1800.0
+pytestmark = pytest.mark.long
 STALENESS = "training/off_policy/trajectory_staleness_worst"
 """verl's own."""
 OF_MODE: dict[str, dict[str, Any]] = {
@@ -105,7 +106,7 @@ def records_in(own: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-@pytest.fixture(scope="module", params=["ColocateAsync", pytest.param("SeparateAsync", marks=pytest.mark.comparison)])
+@pytest.fixture(scope="module", params=list(OF_MODE))
 def run(request: pytest.FixtureRequest, real_training: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Return the run."""
     folder, mode = tmp_path_factory.mktemp("async"), str(request.param)

@@ -175,7 +175,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.comparison
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 def test_waiting_with_the_shapes_of_the_recipes_beside_verl(shape: str) -> None:
     samples, ranks, updates = SHAPES[shape]

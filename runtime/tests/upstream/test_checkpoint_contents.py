@@ -104,8 +104,10 @@ for kind, save in itertools.product(("constant", "decaying"), SUBSETS):
             did = None
         print(json.dumps({"kind": kind, "save": save, "load": load, "verdict": verdict, "did": did}), flush=True)
 """
-SECONDS = 600
+SECONDS = 3600
+pytestmark = pytest.mark.long
 COMBINATIONS = 18 * 18
+"""Pairs of a save and a load, for each kind of schedule."""
 
 
 @pytest.fixture(scope="module")

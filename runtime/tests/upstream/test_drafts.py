@@ -140,7 +140,7 @@ def show(name: str, epochs: list[dict[str, Any]]) -> None:
     print(f"{name}: share of tokens from drafts in each epoch: {'; '.join(shares)}")
 
 
-@pytest.mark.comparison
+@pytest.mark.long
 def test_epochs_with_a_history_and_without(tmp_path: Path) -> None:
     plain = generated(tmp_path, "topics", Drafts(1_000))
     kept = generated(tmp_path, "topics", Drafts(1_000, history_bytes=1 << 26))
@@ -149,6 +149,7 @@ def test_epochs_with_a_history_and_without(tmp_path: Path) -> None:
     assert accepted(kept[1]) > accepted(plain[1])
 
 
+@pytest.mark.long  # test_real_training.py asks the same of a run that trains.
 def test_a_second_epoch_drafts_from_the_rewarded_responses_of_the_first(tmp_path: Path) -> None:
     first, second = generated(tmp_path, "topics", Drafts(1_000, history_bytes=1 << 26))
     assert first["drafted_history"] == 0 < second["accepted_history"]

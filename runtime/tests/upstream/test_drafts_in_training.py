@@ -46,7 +46,7 @@ def train(real_training: Any) -> Train:
     return run
 
 
-@pytest.mark.comparison
+@pytest.mark.long
 def test_drafts_add_nothing_to_the_difference_of_log_probabilities(tmp_path: Path, train: Train) -> None:
     plain, drafted = train(tmp_path, "plain", overrides=SETTINGS), train(tmp_path, "drafted", **DRAFTS)
     apart = [statistics.fmean(step[DIFFERENCE] for step in steps) for steps in (plain, drafted)]

@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime.checkpoints import data_identity
 from rljob_runtime.checkpoints.claims import Owner, claim, publish
+from rljob_runtime.checkpoints.data_identity import DataFile, DataIdentity
 from rljob_runtime.checkpoints.parallelism import SPLIT_FILE
 from rljob_runtime.checkpoints.saved_steps import TRACKER_FILE, complete_steps, tracked_step
 
@@ -99,6 +101,13 @@ def test_a_step_of_megatron_records_its_parallelism(here: Place, probe: Any) -> 
     assert last_words(here.said()) == ["told 4 True False 4", "saved False"]
     made = ["global_step_4", "global_step_4/actor", "global_step_4/data.pt", f"global_step_4/{SPLIT_FILE}"]
     assert here.files() == [".owner", *made, TRACKER_FILE]
+
+
+def test_a_step_records_its_training_data(here: Place, probe: Any) -> None:
+    trainer = probe.trainer_of(here.root)
+    trainer._run.data = DataIdentity((DataFile("/data/train.parquet", 4, "ab"),), 8)
+    probe.save(trainer)
+    assert data_identity.read(here.checkpoints / "global_step_4") == trainer._run.data
 
 
 def test_a_step_that_disappears_while_verl_loads_it_is_reported(here: Place, probe: Any) -> None:

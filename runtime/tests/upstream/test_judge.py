@@ -137,7 +137,7 @@ def judged(real_training: Any, tmp_path_factory: pytest.TempPathFactory) -> dict
     return found
 
 
-@pytest.mark.comparison
+@pytest.mark.long
 def test_the_reward_is_what_the_judge_answers(judged: dict[str, Any]) -> None:
     assert judged["last"] == STEPS
     for step in judged["steps"]:
@@ -145,7 +145,7 @@ def test_the_reward_is_what_the_judge_answers(judged: dict[str, Any]) -> None:
         assert 1.0 <= (step["metrics"]["critic/score/mean"] * BATCH - 0.5) / (BATCH - 1) <= 2.0
 
 
-@pytest.mark.comparison
+@pytest.mark.long
 def test_requests_to_the_judge_are_counted(judged: dict[str, Any]) -> None:
     for step in judged["steps"]:
         metrics = step["metrics"]
@@ -154,7 +154,7 @@ def test_requests_to_the_judge_are_counted(judged: dict[str, Any]) -> None:
         assert metrics["rljob/judge_request_seconds"] > 0
 
 
-@pytest.mark.comparison
+@pytest.mark.long
 def test_the_judge_is_no_replica_of_the_rollout(judged: dict[str, Any]) -> None:
     for step in judged["steps"]:
         assert {key for key in step["metrics"] if key.startswith("rljob/replica/")} == {

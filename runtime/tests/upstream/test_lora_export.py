@@ -1,7 +1,4 @@
-"""A checkpoint with a LoRA adapter, saved by verl's own manager: the export has the base model and the adapter.
-
-When verl merges the adapter, the first test fails, and evaluations of such jobs need not be refused any more.
-"""
+"""A checkpoint with a LoRA adapter, saved by verl's own manager: the export is the model with the adapter merged."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from rljob_runtime.export import command
 from rljob_runtime.export.adapter import has_adapter, lacks_base
 
 SAVE = """
-import sys, torch, torch.distributed
+import copy, sys, torch, torch.distributed
 from pathlib import Path
 from peft import LoraConfig, TaskType, get_peft_model
 from torch.distributed._composable.fsdp import fully_shard
@@ -25,15 +22,20 @@ from verl.trainer.config import CheckpointConfig
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 
 step, base, contents, only = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split(","), sys.argv[4] == "only"
+torch.manual_seed(0)
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-shape = Qwen2Config(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+shape = Qwen2Config(vocab_size=16, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
                     num_key_value_heads=1, tie_word_embeddings=False, architectures=["Qwen2ForCausalLM"])
 model = AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16)
 model.save_pretrained(base)
 tuned = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM, r=2, lora_alpha=4, target_modules="all-linear"))
 for name, value in tuned.named_parameters():
-    if "lora_B" in name:
-        torch.nn.init.ones_(value)
+    if "lora_" in name:
+        # The converter rounds the adapter to bfloat16, as the engines of trainer and rollout do.
+        value.data = torch.randn_like(value).mul(0.02).bfloat16().to(value.dtype)
+with torch.no_grad():
+    tokens = torch.arange(16).unsqueeze(0)
+    torch.save(copy.deepcopy(tuned).float()(tokens).logits.log_softmax(-1), f"{base}/log-probabilities.pt")
 tuned = fully_shard(tuned, mesh=init_device_mesh("cpu", (1,), mesh_dim_names=("fsdp",)))
 words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({str(n): n for n in range(16)}, "0")))
 settings = CheckpointConfig(save_contents=contents, load_contents=["model"], save_lora_only=only)
@@ -44,9 +46,26 @@ torch.save({}, step / "data.pt")
 COMPARE = """
 import sys, torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 base, made = (load_file(f"{folder}/model.safetensors") for folder in sys.argv[1:])
+adapter = load_file(f"{sys.argv[2]}/lora_adapter/adapter_model.safetensors")
 assert base.keys() == made.keys(), (base.keys(), made.keys())
-assert all(torch.equal(base[name], made[name]) for name in base)
+exact = {}
+for name, weight in base.items():
+    low, high = (adapter.get(f"base_model.model.{name.removesuffix('weight')}lora_{part}.weight") for part in "AB")
+    exact[name] = weight.float() if low is None else weight.float() + 4 / 2 * (high.float() @ low.float())
+    assert torch.equal(exact[name].bfloat16(), made[name]), name
+assert sum(not torch.equal(base[name], made[name]) for name in base) == len(adapter) // 2 == 14
+model, trained = AutoModelForCausalLM.from_pretrained(sys.argv[2], dtype=torch.float32), sys.argv[1]
+def apart():
+    with torch.no_grad():
+        found = model(torch.arange(16).unsqueeze(0)).logits.log_softmax(-1)
+    return (found - torch.load(f"{trained}/log-probabilities.pt")).abs().max()
+rounded = apart()
+model.load_state_dict(exact)
+print(f"log-probabilities differ by {apart():.1e} before rounding to bfloat16, and by {rounded:.1e} after it")
+assert apart() < 1e-4
+assert rounded < 1e-2
 """
 
 
@@ -69,20 +88,21 @@ def export(folder: Path) -> tuple[int, ExportResult]:
     return code, ExportResult.from_json((folder / "report").read_bytes())
 
 
-def test_the_export_is_the_base_model_beside_the_adapter(tmp_path: Path) -> None:
-    actor = save(tmp_path, "model,hf_model")
-    (actor / "lora_train_meta.json").rename(tmp_path / "meta")
-    assert has_adapter(actor)
-    (tmp_path / "meta").rename(actor / "lora_train_meta.json")
+def test_the_export_is_the_base_and_the_adapter_in_float32_rounded_once(tmp_path: Path) -> None:
+    assert has_adapter(save(tmp_path, "model,hf_model"))
     code, result = export(tmp_path)
-    assert code == 0, result.message
-    made = tmp_path / "out" / "global_step_1"
-    python(COMPARE, tmp_path / "base", made)
-    assert sorted(file.name for file in (made / "lora_adapter").iterdir()) == [
-        "adapter_config.json",
-        "adapter_model.safetensors",
-    ]
-    assert result.message.startswith("is the base model")
+    assert (code, result.message) == (0, "")
+    python(COMPARE, tmp_path / "base", tmp_path / "out" / "global_step_1")
+
+
+def test_an_adapter_of_unknown_scale_is_refused(tmp_path: Path) -> None:
+    actor = save(tmp_path, "model")
+    (actor / "lora_train_meta.json").unlink()
+    assert has_adapter(actor)
+    code, result = export(tmp_path)
+    assert (code, result.reason) == (ExitCode.BAD_CONFIG, "AdapterNotMerged")
+    assert "does not say alpha" in result.message
+    assert not (tmp_path / "out" / "global_step_1").exists()
 
 
 def test_an_adapter_alone_is_not_exported(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ OVERRIDDEN = {
     "_init_dataloader",
     "_init_resource_pool_mgr",
     "_load_checkpoint",
+    "_maybe_log_val_generations",
     "_save_checkpoint",
     "_setup",
     "_start_profiling",

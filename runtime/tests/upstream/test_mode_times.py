@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.comparison
+pytestmark = pytest.mark.long
 
 STEPS, WARM = 10, 3
 """The first steps load code, and train the prompts with the shortest responses."""

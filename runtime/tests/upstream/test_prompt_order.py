@@ -189,7 +189,7 @@ def test_prompts_that_replace_discarded_ones_are_each_drawn_once() -> None:
 
 
 def test_an_order_that_the_job_asks_for_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"data\.shuffle is false, which asks for the order of the files"):
+    with pytest.raises(RefusedError, match=r"sets data\.shuffle to false, which asks for the order of the files"):
         Attempt(shuffle=False)
 
 

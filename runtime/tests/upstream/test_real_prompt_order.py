@@ -21,7 +21,7 @@ from rljob.planner.rollout.traces import RolloutRequest, Trace
 HERE = Path(__file__).parent
 SAVED = 12
 """The step in the middle of the second epoch after which a run is resumed."""
-pytestmark = pytest.mark.comparison
+pytestmark = pytest.mark.long
 
 
 @dataclass(frozen=True)

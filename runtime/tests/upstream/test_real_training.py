@@ -1,6 +1,6 @@
 """Real steps of our trainer with verl and vLLM on CPUs: what the switches of a job change in them.
 
-One short run has every switch on, drafts and a profiled step, and all tests but the comparison ask about it.
+One short run has every switch on, drafts and a profiled step, and all tests but the long one ask about it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rljob_runtime.contract import Finish, Sample
 
 HERE = Path(__file__).parent
 STEPS, STEPS_OF_AN_EPOCH, TRAINED = 10, 4, 5
@@ -161,6 +163,21 @@ def test_the_lengths_of_the_last_step_can_be_planned_with(run: Run) -> None:
     assert {row["prompt_tokens"] for row in lengths} == {int(metrics["prompt_length/mean"])}
 
 
+def test_answers_of_the_first_and_of_the_last_step_are_recorded_with_their_scores(run: Run) -> None:
+    recorded = {int(path.name[:9]): path for path in run.folder.glob("spool/*/samples/*-rollout.jsonl")}
+    assert sorted(recorded) == [1, TRAINED]
+    for step, path in recorded.items():
+        metrics = run.steps[step - 1]["metrics"]
+        samples = [Sample.from_json(line) for line in path.read_bytes().splitlines()]
+        assert 1 < len(samples) <= 8
+        assert all(each.prompt and each.answer and each.tokens and each.prompt_tokens for each in samples)
+        scores = [each.score for each in samples if each.score is not None]
+        assert max(scores) == pytest.approx(metrics["critic/score/max"])
+        assert min(scores) == pytest.approx(metrics["critic/score/min"])
+        assert max(each.tokens or 0 for each in samples) == metrics["response_length/max"]
+        assert all((each.finish is Finish.LENGTH) == (each.tokens == 64) for each in samples)
+
+
 def test_each_process_freezes_its_objects_once(run: Run) -> None:
     for caller in ("on_train_begin", "freeze_rank", "warm_up_and_freeze"):  # the trainer, its rank, and vLLM's worker
         freezing = [process for process in run.processes if any(caller in stack for stack in process.freezes)]
@@ -189,7 +206,7 @@ def test_a_second_epoch_drafts_from_the_responses_of_the_first(run: Run) -> None
     assert all(step["rollout/draft_tokens_accepted/history"] > 0 for step in metrics[STEPS_OF_AN_EPOCH:])
 
 
-@pytest.mark.comparison
+@pytest.mark.long
 def test_parameters_are_as_close_as_those_of_two_plain_runs(folder: Path, train: Train) -> None:
     rollouts = {
         "skip.rollout_tq.enable": True,

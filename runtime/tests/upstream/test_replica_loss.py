@@ -23,7 +23,7 @@ import pytest
 from rljob_runtime.checkpoints import prompt_ledger, saved_steps
 from rljob_runtime.contract import StopMode
 
-pytestmark = pytest.mark.comparison
+pytestmark = pytest.mark.long
 
 BATCH, SAMPLES, ROWS, REPLICAS = 8, 4, 32, 2
 WAIT_SECONDS = 420.0

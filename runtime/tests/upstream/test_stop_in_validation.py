@@ -134,6 +134,7 @@ class Loop:
         trainer._loader = self.data
         trainer.val_dataloader = [ROW]
         trainer.llm_server_manager = types.SimpleNamespace(server_handles=[])
+        trainer.tokenizer = None
         trainer._take_window = lambda: window
         trainer._save_checkpoint = self._save
         trainer._shutdown_dump_executor = lambda: None

@@ -25,7 +25,8 @@ LABEL = Form(
     "must consist of lower-case letters, digits and '-', start with a letter and end with a letter or digit (a "
     "DNS-1035 label), such as trainer-0",
 )
-ABSOLUTE_PATH = Form(r"^/", "must be an absolute path inside the pods, such as /data/model")
+EXAMPLE_PATH = "/data/model"
+ABSOLUTE_PATH = Form(r"^/", f"must be an absolute path inside the pods, such as {EXAMPLE_PATH}")
 DECIMAL = Form(
     r"^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$",
     'must be a decimal number that is not negative, as a string, such as "0.9" or "1e-6"',

@@ -72,7 +72,7 @@ class CommandProgress(Model):
     """VerlConsole: lines of output like verl's. JSONLines: a file with one JSON object per step. TensorBoard: a folder
     with event files. Pattern: lines of output that match pattern."""
     path: Path | None = None
-    """File (JSONLines) or folder (TensorBoard) in the head pod."""
+    """File (JSONLines) or folder (TensorBoard) in the head pod. It may contain placeholders, such as {attempt}."""
     pattern: Expression | None = None
     """Regular expression (RE2 syntax) with the named group step, for Pattern only. Its other named groups are metrics.
     """

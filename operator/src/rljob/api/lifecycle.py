@@ -78,6 +78,9 @@ class Checkpoint(Model):
     resume: Literal["Auto", "Never", "Required"] = "Auto"
     """Auto: resume from the last complete checkpoint, if there is one. Never: start at step 0. Required: fail instead
     of starting at step 0. Defaults to Auto."""
+    data: Literal["Same", "NewEpoch"] = "Same"
+    """What a run does if the checkpoint was saved with other training data. Same: fail. NewEpoch: keep the weights and
+    begin an epoch of the new data, in trainer.mode Sync only. Defaults to Same."""
     from_: Annotated[CheckpointSource | None, Field(alias="from")] = None
     """Checkpoint of another job to start from, used while this job has none of its own."""
 
@@ -216,12 +219,27 @@ class Profile(Model):
     makes traces larger and steps slower."""
 
 
+class Samples(Model):
+    """Some of the model's answers with prompt and score, which are recorded for `rljob samples` and the report."""
+
+    every_steps: NonNegative = 10
+    """Steps between two records. The first step of an attempt, the last one and every validation are recorded as well.
+    0 records no answer. Defaults to 10."""
+    per_step: Annotated[int, Field(ge=1, le=64, json_schema_extra={"format": "int32"})] = 8
+    """Answers of a recorded step: evenly spread from the best to the worst, and the longest. Of a validation, those to
+    the same prompts each time. Defaults to 8."""
+    max_characters: Annotated[int, Field(ge=100, le=20_000, json_schema_extra={"format": "int32"})] = 4000
+    """Characters of a prompt and of an answer; longer ones lack their middle. Defaults to 4000."""
+
+
 class Observability(Model):
     """Records that outlive the pods."""
 
     log_path: Path | None = None
     """Folder on a volume. Step records, the driver's log and other files that explain how an attempt ended are mirrored
     to `<logPath>/<cluster>/attempt-<n>/`. Unset, nothing is mirrored."""
+    samples: Samples = Samples()
+    """Which of the model's answers are recorded in the step records. Without logPath, the head pod keeps the newest."""
     profile: Profile | None = None
     """Steps of which traces are written to logPath. Unset, none."""
     trackers: Annotated[

@@ -378,6 +378,9 @@ class PodTemplate(Model):
     """CPU request. The limit is the same, but at least 4. Defaults to the class's size, else to 100m."""
     memory: Quantity | None = None
     """Memory request and limit. Defaults to the class's size, else to a request of 256Mi and a limit of 64Gi."""
+    ephemeral_storage: Quantity | None = None
+    """Request for space on the node's disk: logs of Ray, caches and objects that Ray spills. It is no limit; a node
+    whose disk is full evicts pods beyond their request first. Unset, nothing is requested."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm, which holds Ray's object store and weight buckets. Counts as memory of the container."""
     env: Annotated[list[EnvVar], Field(max_length=128, json_schema_extra=keyed_by("name"))] = []

@@ -193,10 +193,19 @@ class SecretReference(Model):
     """Keys to use and the variables that they become. Defaults to all keys under their own names."""
 
 
-class Service(Model):
-    """A helper that runs beside Ray in every pod, such as a code sandbox or a reward model.
+class ServicePlacement(enum.StrEnum):
+    """Where a service runs."""
 
-    It is reachable at localhost:<port>.
+    POD = "Pod"
+    """In every Ray pod, at localhost:<port>."""
+    SHARED = "Shared"
+    """In pods of its own, which all pods of the job share, at the address of a Kubernetes Service."""
+
+
+class Service(Model):
+    """A helper of the Ray pods, such as a code sandbox or a reward model.
+
+    The Ray containers find its URL in RLJOB_SERVICE_<NAME>_URL.
     """
 
     name: Label
@@ -209,6 +218,11 @@ class Service(Model):
     """Arguments of the command."""
     port: Annotated[int, Field(ge=1, le=65_535, json_schema_extra={"format": "int32"})]
     """Port that the service listens on. Ray starts when the port accepts connections."""
+    placement: ServicePlacement = ServicePlacement.POD
+    """Pod: beside Ray in every pod, at localhost:<port>. Shared: in pods of its own without NPUs, which start before
+    the Ray pods and are deleted when the job ends or is suspended. Defaults to Pod."""
+    replicas: Annotated[int, Field(ge=1, le=64, json_schema_extra={"format": "int32"})] = 1
+    """Number of pods of a Shared service. Defaults to 1."""
     env: Annotated[list[EnvVar], Field(max_length=32, json_schema_extra=keyed_by("name"))] = []
     """Environment variables of the container."""
     cpu: Quantity | None = None

@@ -160,7 +160,7 @@ class Resolved(StatusModel):
 class ContainerFailure(StatusModel):
     """A container that ended before its pod was ready, counted over the pods of one cluster."""
 
-    role: Text
+    role: Annotated[str, Field(max_length=63)]
     """Node type of the pods: head or worker."""
     container: Text
     """Name of the container. Empty if only the pods are known to have failed."""
@@ -416,6 +416,9 @@ class RLJobStatus(StatusModel):
     """What the operator is about to do."""
     initializer: InitializerStatus | None = None
     """State of the running initializer."""
+    services: Annotated[list[Annotated[str, Field(max_length=63)]], Field(max_length=16, json_schema_extra=ATOMIC)] = []
+    """Names of the Deployments, Services and NetworkPolicies of services with placement Shared, from before they exist
+    until some minutes after they are deleted."""
     attempts: Annotated[list[Attempt], Field(max_length=10, json_schema_extra=ATOMIC)] = []
     """The last ten attempts."""
     progress: Progress | None = None

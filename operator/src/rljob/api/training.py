@@ -158,6 +158,11 @@ class Algorithm(Model):
     """Filter of prompt groups, for DAPO only."""
 
 
+LORA_RANK_MAX = 512
+"""The largest of vllm.config.lora.MaxLoRARanks (0.23.0), which verl asks for (vllm_rollout/utils.py:83-98, 0.9.1)."""
+ModuleName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
 class Critic(Model):
     """The value model of PPO."""
 
@@ -231,6 +236,21 @@ class AsyncTraining(Model):
     """Largest weight; higher ones are cut to it. Defaults to 2."""
 
 
+class LoRA(Model):
+    """A low-rank adapter, which is trained in place of the model's weights."""
+
+    rank: Annotated[int, Field(ge=1, le=LORA_RANK_MAX, json_schema_extra={"format": "int32"})]
+    """Rank of the adapter, 1 to 512."""
+    alpha: Count | None = None
+    """Scale of the adapter times its rank. Defaults to rank, a scale of 1."""
+    targets: Annotated[list[ModuleName], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)] | None = None
+    """Modules that get an adapter, by the backend's names, such as q_proj (FSDP2) or linear_qkv (Megatron). Defaults to
+    all linear layers but the output."""
+    path: Path | None = None
+    """Folder with an adapter in the format of peft, from which training begins; its own alpha and targets apply. Unset,
+    a new adapter is trained."""
+
+
 class Trainer(Model):
     """How the policy is updated."""
 
@@ -256,6 +276,8 @@ class Trainer(Model):
     """Maximum number of tokens per forward and backward pass on a device. If set, enables dynamic micro batches."""
     samples_per_prompt: Count = 8
     """Number of responses per prompt, which is the group size of GRPO. Defaults to 8."""
+    lora: LoRA | None = None
+    """Train a LoRA adapter. Unset, all weights are trained. Exports and evaluations have it merged into the model."""
     learning_rate: Decimal = "1e-6"
     """Learning rate of the actor's optimizer. Defaults to 1e-6."""
     gradient_clip: Decimal | None = None

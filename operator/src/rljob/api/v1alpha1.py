@@ -223,8 +223,8 @@ class RLJobSpec(Model):
     """Controller that runs the job. This operator ignores jobs that name another controller. Defaults to
     rljob.dev/operator."""
     suspend: bool = False
-    """If true, the run is stopped with a checkpoint and its NPUs are released. Set it back to false to resume with the
-    spec that the job started with. Defaults to false."""
+    """If true, the run is stopped with a checkpoint and its NPUs are released. Set it back to false to resume
+    from the last checkpoint; fields that were edited meanwhile take effect then. Defaults to false."""
     runtime: Runtime
     """The image of the Ray pods and how it is pulled."""
     scheduling: Scheduling = Scheduling()
@@ -239,7 +239,7 @@ class RLJobSpec(Model):
     pod_spec_patch: PodSpecPatch = PodSpecPatch()
     """Strategic merge patches of the rendered pods."""
     services: Annotated[list[Service], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []
-    """Helpers that run beside Ray in every pod."""
+    """Helpers that run beside Ray in every pod, or in pods of their own."""
     code: Code = Code()
     """Source of reward functions and scripts that are not in the image."""
     initializers: Annotated[list[Initializer], Field(max_length=8, json_schema_extra=keyed_by("name"))] = []

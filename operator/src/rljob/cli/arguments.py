@@ -123,7 +123,11 @@ def file_command(
         metavar="FILE",
         help="file or folder with jobs and recipes; - for standard input; repeatable",
     )
-    made.add_argument("--cluster", action="store_true", help="read recipes that are not in the files from the cluster")
+    made.add_argument(
+        "--cluster",
+        action="store_true",
+        help="read recipes that are not in the files from the cluster; validate also looks there for what jobs need",
+    )
     return made
 
 
@@ -216,6 +220,11 @@ def count(text: str) -> int:
     return int(_number(text, "devices, such as 2", lambda number: number >= 1 and number.is_integer(), "at least 1"))
 
 
+def step(text: str) -> int:
+    """Return the number of a step; a validation before the first one has 0."""
+    return int(_number(text, "a step, such as 10", lambda number: number >= 0 and number.is_integer(), "at least 0"))
+
+
 def hours(text: str) -> float:
     """Return hours."""
     return _number(text, "hours, such as 12", lambda number: number > 0, "more than 0")
@@ -264,6 +273,7 @@ _MISSING = {
     "SHELL": "name the shell: bash, zsh or fish",
     "IMAGE": "name the image to check",
     "COMMAND": "name a command, such as validate",
+    "ACTION": "name what to do with recipes: list, show or diff",
     "TOPIC": "name what to plan: memory, rollout or report",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rljob.api.patches import Patch
@@ -27,10 +27,12 @@ class Change:
     """What happens now, in words."""
     does_without_checkpoints: str
     """What happens now to a job that saves none."""
-    waits_for: tuple[str, str]
-    """Field of the status that --wait watches, and the value that it waits for."""
+    waits_for: tuple[tuple[str, str], ...]
+    """Fields of the status that --wait watches one after another, and the values that it waits for."""
     is_kept: tuple[str, ...]
     """Path of a field that the cluster drops if its CRD is older than this command."""
+    nothing_in: Mapping[str, str] = field(default_factory=dict)
+    """States of a job in which the change has no effect, and what to do instead."""
 
 
 def add(
@@ -43,7 +45,7 @@ def add(
 ) -> Parser:
     """Add a command that changes a job."""
     made = job_command(commands, name, help_text, run, outputs=output.FORMS, examples=examples)
-    made.add_argument("--wait", action="store_true", help="wait until the job has reached the state")
+    made.add_argument("--wait", action="store_true", help="wait until the job has reached its new state")
     made.add_argument(
         "--timeout", type=seconds, default=WAIT_SECONDS, metavar="TIME", help="limit of --wait; default: 10m"
     )
@@ -60,6 +62,8 @@ def apply(chosen: argparse.Namespace, change: Change) -> int:
         raise UsageError(
             f"{name} has ended as {state}, so `rljob {chosen.command}` would change nothing; create a new job"
         )
+    if instead := change.nothing_in.get(state):
+        raise UsageError(f"{name} is {state}, so `rljob {chosen.command}` would change nothing; {instead}")
     changed = kubectl.patch_job(chosen.name, change.patch, place)
     if _at(changed, change.is_kept) is None:
         raise kubectl.MissingKindError(
@@ -67,7 +71,8 @@ def apply(chosen: argparse.Namespace, change: Change) -> int:
             "chart rljob-operator to the release of this command (`rljob version`)"
         )
     if chosen.wait:
-        changed = _wait(chosen, change.waits_for, place)
+        for watched, value in change.waits_for:
+            changed = _wait(chosen, watched, value, place)
     if chosen.output in output.DATA:
         print(output.data_page([status_document(changed)], chosen.output))
     else:
@@ -77,16 +82,15 @@ def apply(chosen: argparse.Namespace, change: Change) -> int:
     return 0
 
 
-def _wait(chosen: argparse.Namespace, waits_for: tuple[str, str], place: kubectl.Place) -> dict[str, Any]:
+def _wait(chosen: argparse.Namespace, watched: str, value: str, place: kubectl.Place) -> dict[str, Any]:
     resource = f"rljobs.rljob.dev/{chosen.name}"
-    field, value = waits_for
-    words = ["wait", resource, "--for", f"jsonpath={{.status.{field}}}={value}", "--timeout", f"{chosen.timeout}s"]
+    words = ["wait", resource, "--for", f"jsonpath={{.status.{watched}}}={value}", "--timeout", f"{chosen.timeout}s"]
     try:
         kubectl.run(words, place, seconds=chosen.timeout + SLACK_SECONDS)
     except UsageError as error:
         raise UsageError(
-            f"{chosen.name} has not reached {field} {value} within {chosen.timeout} s: {error}; the change stands, and "
-            f"`rljob status {chosen.name}` shows what the job does"
+            f"{chosen.name} has not reached {watched} {value} within {chosen.timeout} s: {error}; the change stands, "
+            f"and `rljob status {chosen.name}` shows what the job does"
         ) from error
     return kubectl.get_job(chosen.name, place)
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from rljob.api.quantity import quantity
 from rljob.api.status import State
 from rljob.api.v1alpha1 import MANAGER
+from rljob.cli.node_state import amount, node_sentences
 from rljob.cli.status import has_checkpoints, software
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import Diagnosis, Expected, StartReason, diagnose
 from rljob.core.manifest_facts import wanted_workers
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
-from rljob.reading.unschedulable import amount, node_sentences, scheduler_sentences
 from rljob.render import labels
 
 WORDS_LIMIT = 600
@@ -220,8 +220,9 @@ def _unscheduled_pods(world: World) -> Iterator[str]:
     if not waiting:
         return
     yield f"{len(world.pods) - len(waiting)} of its {_wanted_pods(world)} pods are scheduled."
-    for said in dict.fromkeys(waiting.values()):
-        yield from scheduler_sentences(said)
+    # The operator adds what the nodes lack for the class; without its message, the pods are read here in the same way.
+    known = world.status.get("reason") == StartReason.POD_UNSCHEDULABLE and world.status.get("message")
+    yield _sentence(known or _diagnosis(world).message)
     if world.lacks_devices:
         yield _devices_advice(world)
     if len(waiting) < len(world.pods):

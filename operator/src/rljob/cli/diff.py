@@ -13,10 +13,12 @@ from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli.status import table
+from rljob.cli.verbs.apply import READ_AFTER_THE_END
 from rljob.core.spec.merge import path_text
 from rljob.core.spec.mutability import ChangeEffect, Difference, change_violations, compare
 from rljob.core.validation.violation import Violation
 
+NEVER = ChangeEffect.NEVER.value
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation in which client-side `kubectl apply` keeps the manifest that it applied last."""
 
@@ -30,6 +32,8 @@ class Changes:
     """Why the operator would refuse them."""
     is_live: bool = False
     """Whether the job exists, so that the time at which a change takes effect matters."""
+    ended: str = ""
+    """State in which the job has ended, so that nothing takes effect."""
 
     def __bool__(self) -> bool:
         """Return whether anything changes."""
@@ -39,14 +43,19 @@ class Changes:
     def page(self) -> str:
         """A row for each field; empty if there is none."""
         head = ("FIELD", "FROM", "TO", *(["TAKES EFFECT"] if self.is_live else []))
-        rows = [(*_row(each), *([each.effect.value] if self.is_live else [])) for each in self.differences]
+        rows = [(*_row(each), *([self._effect(each)] if self.is_live else [])) for each in self.differences]
         page = table([head, *rows]) if rows else ""
-        return "\n".join([page, *(f"refused: {each}" for each in self.refused)]).strip()
+        over = [f"the job has ended as {self.ended}: delete it and create it again, or use another name"]
+        lost = any(self._effect(each) == NEVER for each in self.differences) and self.ended
+        return "\n".join([page, *(over if lost else ()), *(f"refused: {each}" for each in self.refused)]).strip()
+
+    def _effect(self, each: Difference) -> str:
+        return each.effect.value if not self.ended or each.path[0] in READ_AFTER_THE_END else NEVER
 
     def document(self, namespace: str, name: str) -> dict[str, Any]:
         """Return the same as data."""
         keys = ("field", "from", "to")
-        effects = [{"takesEffect": each.effect.value} if self.is_live else {} for each in self.differences]
+        effects = [{"takesEffect": self._effect(each)} if self.is_live else {} for each in self.differences]
         changes = [
             dict(zip(keys, _row(each), strict=True)) | effect
             for each, effect in zip(self.differences, effects, strict=True)
@@ -54,11 +63,11 @@ class Changes:
         return {"namespace": namespace, "job": name, "changes": changes, "refused": list(map(str, self.refused))}
 
 
-def against_job(frozen: RLJobSpec, live: RLJobSpec, wanted: RLJobSpec) -> Changes:
-    """Return what applying `wanted` would change in a running job."""
+def against_job(frozen: RLJobSpec, live: RLJobSpec, wanted: RLJobSpec, *, ended: str = "") -> Changes:
+    """Return what applying `wanted` would change in a job; `ended` is the state in which it has ended."""
     later = [each for each in compare(frozen, wanted) if each.effect is not ChangeEffect.AT_ONCE]
     at_once = [each for each in compare(live, wanted) if each.effect is ChangeEffect.AT_ONCE]
-    return Changes((*at_once, *later), tuple(change_violations(frozen, wanted)), is_live=True)
+    return Changes((*at_once, *later), tuple(change_violations(frozen, wanted)), is_live=True, ended=ended)
 
 
 def applied_spec(live: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def findings(chosen: argparse.Namespace) -> Iterator[Finding]:
     nodes = kubectl.list_readable("nodes", wide)
     table = chosen.accelerators
     facts = None if nodes is None else [node_facts(node, table) for node in nodes]
+    yield from addresses(nodes or ())
     yield devices(facts, table)
     yield from runtime_classes(facts or (), table, wide)
     classes = kubectl.list_readable("storageclasses.storage.k8s.io", wide)
@@ -257,6 +258,25 @@ def runtime_class(name: str, of: str) -> Finding:
     fix = f"create it with the handler of Ascend Docker Runtime, or set accelerators.{of}.driverMounts to HostPath"
     text = f"RuntimeClass {name} of class {of} does not exist, so the API server refuses its workers"
     return Finding("runtime class", Mark.NOTE, text, fix)
+
+
+def addresses(nodes: Sequence[kubectl.Manifest]) -> Iterator[Finding]:
+    """Report nodes whose pods get no IPv4 address, by the ranges of their pods, otherwise by their own addresses.
+
+    KubeRay 1.6.2 has no support of IPv6 alone (kuberay pull request 5215 is open).
+    """
+    without = [str(node["metadata"]["name"]) for node in nodes if (found := _ip_versions(node)) and 4 not in found]
+    if without:
+        named = ", ".join(without[:NAMES]) + (", …" if len(without) > NAMES else "")
+        fix = "give the cluster IPv4 or both families (docs/compatibility.md)"
+        yield Finding("addresses", Mark.FAILED, f"nodes with IPv6 only, which KubeRay does not support: {named}", fix)
+
+
+def _ip_versions(node: kubectl.Manifest) -> set[int]:
+    """Return the IP versions of a node; empty if it states none."""
+    ranges = [str(text).partition("/")[0] for text in (node.get("spec") or {}).get("podCIDRs") or ()]
+    own = [each for each in (node.get("status") or {}).get("addresses") or () if each.get("type") == "InternalIP"]
+    return {6 if ":" in text else 4 for text in ranges or [str(each.get("address")) for each in own]}
 
 
 def rights(allowed: Mapping[tuple[str, str], bool], namespace: str) -> Finding:

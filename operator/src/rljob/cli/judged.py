@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
 from rljob.api.training import MemoryCheck
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
+from rljob.cli.errors import UsageError
 from rljob.cli.known_launchers import LAUNCHER
 from rljob.cli.manifests import Files, JobManifest, read_files
+from rljob.core.observed import Manifest
 from rljob.core.scheduling.discovery import Nodes, missing_hardware, node_facts
 from rljob.core.spec.recipes import NOT_IN_CLUSTER, Recipes, complete
 from rljob.core.validation import launcher_fields
 from rljob.core.validation.document import NOT_IN_FILES, validate_document
 from rljob.core.validation.validate import Checked
+from rljob.core.validation.violation import Violation
 
+CLAIM = "PersistentVolumeClaim"
+DENIED = "denied request"
+"""In the answer of an admission policy (k8s.io/apiserver v0.36.2, pkg/admission/plugin/policy/validating)."""
 Judged = list[tuple[JobManifest, Checked]]
 
 
@@ -58,19 +67,58 @@ def judge(files: Files, chosen: argparse.Namespace, memory_check: MemoryCheck | 
     return judged
 
 
-def with_hardware(judged: Judged, chosen: argparse.Namespace) -> Judged:
-    """Return valid jobs with warnings about what no node has; as they are where the caller may not list nodes."""
+def with_cluster(judged: Judged, files: Files, chosen: argparse.Namespace) -> Judged:
+    """Return valid jobs with warnings about what the cluster lacks, as far as the caller may look."""
     if not chosen.cluster or all(checked.spec is None for _, checked in judged):
         return judged
     listed = kubectl.list_readable("nodes", kubectl.Place(context=chosen.context))
     nodes = Nodes(tuple(node_facts(node, chosen.accelerators) for node in listed or ()))
-    return [(job, _with_missing(checked, nodes)) for job, checked in judged]
+    made = frozenset(str(each["metadata"].get("name")) for each in files.others if each.get("kind") == CLAIM)
+    claims = {
+        namespace: kubectl.list_readable("persistentvolumeclaims", kubectl.Place(namespace, chosen.context))
+        for namespace in sorted({job.namespace for job, checked in judged if checked.spec is not None})
+    }
+    return [(job, _with_missing(checked, nodes, claims.get(job.namespace), made)) for job, checked in judged]
 
 
-def _with_missing(checked: Checked, nodes: Nodes) -> Checked:
+def _with_missing(checked: Checked, nodes: Nodes, claims: Sequence[Manifest] | None, made: frozenset[str]) -> Checked:
     if checked.spec is None:
         return checked
-    return replace(checked, warnings=(*missing_hardware(checked.spec, nodes), *checked.warnings))
+    missing = (
+        missing_claims(checked.spec, {each["metadata"]["name"] for each in claims} | made) if claims is not None else ()
+    )
+    return replace(checked, warnings=(*missing_hardware(checked.spec, nodes), *missing, *checked.warnings))
+
+
+def missing_claims(spec: RLJobSpec, there: AbstractSet[str]) -> Iterator[Violation]:
+    """Yield a warning for each claim of the pods that does not exist."""
+    groups = [(f"spec.workerGroups[{group.name}].template", group.template) for group in spec.worker_groups]
+    for field, template in (("spec.head.template", spec.head.template), *groups):
+        for volume in template.volumes:
+            claim = volume.persistent_volume_claim
+            if claim is not None and claim.claim_name not in there:
+                yield Violation(
+                    f"{field}.volumes[{volume.name}]",
+                    f"the namespace has no PersistentVolumeClaim {claim.claim_name}; create it, or correct the name",
+                )
+
+
+def with_dry_run(judged: Judged, chosen: argparse.Namespace) -> Judged:
+    """Return jobs of which those are invalid that the API server refuses, for example by a policy on admission."""
+    return [(job, _dry_run(job, checked, chosen) if chosen.cluster else checked) for job, checked in judged]
+
+
+def _dry_run(job: JobManifest, checked: Checked, chosen: argparse.Namespace) -> Checked:
+    if checked.spec is None:
+        return checked
+    words = ["apply" if job.is_named else "create", "--dry-run=server", "--filename", "-"]
+    try:
+        kubectl.run(words, kubectl.Place(job.namespace, chosen.context), text=json.dumps(job.document))
+    except UsageError as error:
+        # A user who may not create jobs may still check them.
+        if DENIED in str(error):
+            return replace(checked, spec=None, violations=(Violation("spec", f"the API server refuses it: {error}"),))
+    return checked
 
 
 def complain(judged: Judged, *, warnings: bool = True) -> None:

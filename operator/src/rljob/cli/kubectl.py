@@ -164,8 +164,15 @@ def command_line(arguments: Sequence[str], place: Place) -> list[str]:
     return [place.program, *arguments[:end], *options, *arguments[end:]]
 
 
-def run(arguments: Sequence[str], place: Place, *, text: str | None = None, seconds: float = TIMEOUT_SECONDS) -> str:
-    """Run kubectl and return its output. Raise UsageError with its error message if it fails."""
+def run(
+    arguments: Sequence[str],
+    place: Place,
+    *,
+    text: str | None = None,
+    seconds: float = TIMEOUT_SECONDS,
+    warnings: list[str] | None = None,
+) -> str:
+    """Run kubectl and return its output; `warnings` takes those of the API server. Raise UsageError with its error."""
     words = command_line(arguments, place)
     try:
         done = bounded_process.run(words, text, seconds)
@@ -180,9 +187,13 @@ def run(arguments: Sequence[str], place: Place, *, text: str | None = None, seco
         ) from error
     if done.code:
         raise error_of(done.errors.strip() or done.output.strip())
+    if warnings is not None:
+        warnings += [line for line in done.errors.splitlines() if line.startswith(WARNING)]
     return done.output
 
 
+WARNING = "Warning: "
+"""Begins a warning of the API server, such as of an admission policy (k8s.io/client-go v0.36.2, rest/warnings.go)."""
 ERROR_BYTES = 64 << 10
 """The end of what is written to standard error, from which the cause is read."""
 

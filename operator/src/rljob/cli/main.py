@@ -40,11 +40,13 @@ from rljob.cli.verbs import (
     restart,
     resume,
     run,
+    samples,
     status,
     steps,
     stop,
     suspend,
     top,
+    trace,
     usage,
     validate,
     version,
@@ -52,7 +54,7 @@ from rljob.cli.verbs import (
 
 VERBS = (
     *(validate, render, explain, diff, plan, run),
-    *(apply, list, status, top, describe, events, logs, steps, dashboard, exec, report, export),
+    *(apply, list, status, top, describe, events, logs, steps, samples, dashboard, exec, report, trace, export),
     *(suspend, resume, stop, restart, delete),
     *(recipes, quota, usage),
     *(doctor, check_image, conformance, version, completion),

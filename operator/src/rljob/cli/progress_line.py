@@ -14,18 +14,19 @@ from typing import Any, TextIO
 from rljob.api.printing import one_line
 from rljob.cli.status import progress_bar
 from rljob.cli.terminal import send_control
+from rljob.reading import figures
 from rljob.reading.start import STARTING
 
 QUIET_LINE_SECONDS = 20.0
 """Minimum interval between lines without a terminal, except for important ones."""
 MESSAGE_CHARACTERS = 140
 FIGURES = (
-    ("reward", "reward"),
-    ("TPS/card", "tokensPerSecondPerCard"),
-    ("idle", "clusterIdleRatio"),
-    ("ends about", "eta"),
+    ("reward", "reward", figures.reward),
+    ("TPS/card", "tokensPerSecondPerCard", figures.rate),
+    ("DP idle", "clusterIdleRatio", figures.share),
+    ("ends about", "eta", str),
 )
-"""Label and key of status.progress."""
+"""Label, key of status.progress and form."""
 
 
 class Line:
@@ -69,6 +70,6 @@ def progress_line(elapsed_seconds: float, state: str, progress: Mapping[str, Any
     if not progress.get("step") or (state == STARTING and message):
         line = f"{clock(elapsed_seconds)}  {state:<12} {message}".rstrip()
         return line if len(line) <= MESSAGE_CHARACTERS else f"{line[: MESSAGE_CHARACTERS - 1]}…"
-    shown = [f"{label} {progress[key]}" for label, key in FIGURES if progress.get(key) is not None]
-    bar = progress_bar(int(progress["step"]), int(progress.get("totalSteps", 0)))
+    shown = [f"{label} {form(progress[key])}" for label, key, form in FIGURES if progress.get(key) is not None]
+    bar = progress_bar(progress)
     return f"{clock(elapsed_seconds)}  {state:<12} {bar}  {'  '.join(shown)}".rstrip()

@@ -11,10 +11,11 @@ from rljob.api.group import GROUP
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
-from rljob.cli.status import ABSENT, table
+from rljob.cli.status import table
 from rljob.core.observed import Manifest, RecipeId
 from rljob.core.spec.merge import leaves, merge, path_text
 from rljob.core.spec.recipes import complete, merge_layer, resolve
+from rljob.reading.figures import ABSENT
 
 VALUE_CHARACTERS = 100
 DESCRIPTION_CHARACTERS = 80

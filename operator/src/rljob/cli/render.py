@@ -12,14 +12,16 @@ from typing import Any
 
 from rljob.api import yaml11
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.cli.status import ABSENT, table
+from rljob.cli.status import table
 from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Manifest
+from rljob.reading.figures import ABSENT
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
 from rljob.render.network_policy import build_network_policy
 from rljob.render.podgroup import NEWEST_FIELDS, Gang, build_pod_group, stated_gang
 from rljob.render.raycluster import build_raycluster
+from rljob.render.shared_services import build_shared_services
 
 FIRST_GENERATION = 1
 
@@ -68,6 +70,7 @@ def render(job: JobIdentity, spec: RLJobSpec, part: str, launcher: LauncherOf) -
     first = [build_initializer(job, spec, initializer) for initializer in initializers(spec)]
     if stated_gang(spec) is Gang.VOLCANO:
         first.append(build_pod_group(job, spec, FIRST_GENERATION, made, NEWEST_FIELDS))
+    first += build_shared_services(job, spec, FIRST_GENERATION)
     if (policy := build_network_policy(made)) is not None:
         first.append(policy)
     return Rendered((*first, made), job_json)

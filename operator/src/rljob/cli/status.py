@@ -6,10 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rljob.api.printing import one_line
+from rljob.reading import figures
+from rljob.reading.figures import ABSENT
 from rljob.render.names import JobIdentity, evidence_name
 
 BAR_WIDTH = 30
-ABSENT = "-"
+FIGURES = (
+    ("reward", "reward", figures.reward),
+    ("TPS/card", "tokensPerSecondPerCard", figures.rate),
+    ("step", "stepSeconds", figures.seconds),
+    ("DP idle", "clusterIdleRatio", figures.share),
+    ("first DP idle", "firstDPIdleRatio", figures.share),
+)
+"""Label, key of status.progress and form."""
 ENDED = ("Succeeded", "Failed", "Stopped", "Invalid")
 """States that do not change without a change of the spec."""
 
@@ -25,9 +34,7 @@ def describe(job: Mapping[str, Any]) -> str:
         head.append(f"{status.get('reason', '')}: {message}")
     sections = ["\n".join(head)]
     if progress := status.get("progress"):
-        # The time of the end is known while the job trains only.
-        running = status.get("state") == "Training"
-        sections.append(describe_progress(progress if running else {**progress, "eta": None}))
+        sections.append(describe_progress({**progress, "eta": figures.ends(status)}))
     if saved := status.get("checkpoint"):
         sections.append(
             f"checkpoint of step {saved['step']}, saved {saved.get('savedTime', ABSENT)}, in {saved['path']}"
@@ -74,25 +81,19 @@ def failed(job: Mapping[str, Any]) -> bool:
 
 
 def describe_progress(progress: Mapping[str, Any]) -> str:
-    """Return the progress bar and the metrics of the last step."""
-    figures = (
-        ("reward", "reward", ""),
-        ("TPS/card", "tokensPerSecondPerCard", ""),
-        ("step", "stepSeconds", " s"),
-        ("DP idle", "clusterIdleRatio", ""),
-        ("first DP idle", "firstDPIdleRatio", ""),
-    )
-    shown = [f"{label} {progress[key]}{unit}" for label, key, unit in figures if progress.get(key) is not None]
+    """Return the progress bar and the metrics of the last step; of an evaluation, which has no steps, its score."""
+    shown = [f"{label} {form(progress[key])}" for label, key, form in FIGURES if progress.get(key) is not None]
     if progress.get("eta"):
         shown.append(f"ends about {progress['eta']}")
-    bar = progress_bar(int(progress.get("step", 0)), int(progress.get("totalSteps", 0)))
-    return "\n".join([bar, *(["  ".join(shown)] if shown else [])])
+    bar = [progress_bar(progress)] if figures.steps(progress) != ABSENT else []
+    return "\n".join([*bar, *(["  ".join(shown)] if shown else [])])
 
 
-def progress_bar(step: int, total: int, width: int = BAR_WIDTH) -> str:
-    """Return a bar such as `[#####.....] 12/40`."""
+def progress_bar(progress: Mapping[str, Any], width: int = BAR_WIDTH) -> str:
+    """Return a bar such as `[#####.....] 12/40`, of a progress as the status has it."""
+    step, total = int(progress.get("step") or 0), int(progress.get("totalSteps") or 0)
     filled = min(width, width * step // total) if total else 0
-    return f"[{'#' * filled}{'.' * (width - filled)}] {step}/{total or '?'}"
+    return f"[{'#' * filled}{'.' * (width - filled)}] {figures.steps(progress) if total else f'{step}/?'}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -18,9 +18,11 @@ from rljob.api.printing import one_line
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.cli.progress_line import Line, progress_line
-from rljob.cli.status import ABSENT, ENDED, describe, failed, progress_bar, table
+from rljob.cli.status import ENDED, describe, failed, progress_bar, table
 from rljob.cli.terminal import send_control
-from rljob.reading import start
+from rljob.reading import figures, start
+from rljob.reading.figures import ABSENT
+from rljob.reading.start import STARTING
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest
@@ -29,7 +31,9 @@ INTERRUPTED = 130
 PATIENCE_SECONDS = 300.0
 """Seconds that the API server may be unreachable before a watch gives up."""
 BAR = 16
-HOLDING = ("Starting", "Training", "Stopping")
+HOLDING = ("Training", "Stopping")
+WITH_NODES = frozenset({"AllPodsReady", "PodStarting", "ImagePullFailed", "ContainerConfigInvalid", "ContainerFailed"})
+"""Reasons of a start whose pods have nodes (`core.attempts.start_diagnosis`, which takes long to import)."""
 SECOND_SCREEN, FIRST_SCREEN = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 HOME, CLEAR_LINE, CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
 Look = tuple["Manifest", str]
@@ -102,23 +106,23 @@ def overview(jobs: Sequence[Manifest], now: datetime) -> str:
     states = [_state(job) for job in jobs]
     counted = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
     cards = sum(_cards(job) for job in jobs)
-    return f"RLJobs: {counted}; {cards:g} cards held  {now:%H:%M:%S} UTC\n\n{table(rows)}"
+    return f"RLJobs: {counted}; {figures.count(cards, 'card')} held  {now:%H:%M:%S} UTC\n\n{table(rows)}"
 
 
 def _row(job: Manifest, now: datetime, *, several: bool) -> tuple[str, ...]:
     status = job.get("status") or {}
     progress = status.get("progress") or {}
     namespace, name = _place(job)
-    step, total = int(progress.get("step", 0)), int(progress.get("totalSteps", 0))
+    bar = progress_bar(progress, BAR) if progress.get("totalSteps") else figures.steps(progress)
     cards = _cards(job)
     return (
         f"{namespace}/{name}" if several else name,
         _state(job),
-        start.stage(status, now) or (progress_bar(step, total, BAR) if total else ABSENT),
-        str(progress.get("reward", ABSENT)),
-        str(progress.get("tokensPerSecondPerCard", ABSENT)),
-        str(progress.get("clusterIdleRatio", ABSENT)),
-        _left(progress.get("eta"), now) if _state(job) not in ENDED else ABSENT,
+        start.stage(status, now) or (str(status.get("reason") or ABSENT) if bar == ABSENT else bar),
+        figures.reward(progress.get("reward")),
+        figures.rate(progress.get("tokensPerSecondPerCard")),
+        figures.share(progress.get("clusterIdleRatio")),
+        figures.left(status, now),
         f"{cards:g}" if cards else ABSENT,
         str(status.get("restarts", 0)),
     )
@@ -133,18 +137,13 @@ def _state(job: Manifest) -> str:
 
 
 def _cards(job: Manifest) -> float:
-    """Count the cards that a job holds, from the creation of its pods until its attempt has ended."""
+    """Count the cards that a job holds, from the time that its pods have nodes until its attempt has ended."""
     status = job.get("status") or {}
     attempts = status.get("attempts") or [{"endTime": "none"}]
-    holds = _state(job) in HOLDING or not attempts[-1].get("endTime")
+    running = not attempts[-1].get("endTime")
+    reasons = {entry.get("reason") for entry in status.get("conditions") or () if entry.get("type") == "ClusterReady"}
+    holds = running or _state(job) in HOLDING or (_state(job) == STARTING and bool(reasons & WITH_NODES))
     return float((status.get("resolved") or {}).get("cards") or 0) if holds else 0.0
-
-
-def _left(eta: object, now: datetime) -> str:
-    if not eta:
-        return ABSENT
-    minutes = max(0, round((datetime.fromisoformat(str(eta)) - now).total_seconds() / 60))
-    return f"{minutes // 60}h{minutes % 60:02d}" if minutes >= 60 else f"{minutes}min"
 
 
 def watch_status(name: str, place: kubectl.Place, interval_seconds: float, out: TextIO | None = None) -> int:

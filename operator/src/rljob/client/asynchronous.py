@@ -230,6 +230,22 @@ class AsyncClient:
         """
         return await self._runs.metrics(await self.get(job), repeated=repeated)
 
+    async def samples(self, job: str | Job, *, step: int | None = None) -> Rows:
+        """Return recorded answers of the model as rows: `pandas.DataFrame(client.samples("sums"))`.
+
+        Each row has attempt, step, source (`rollout` or `validation`), prompt, answer, score and what else was
+        recorded; `observability.samples` says how many. They are read from the volume of `observability.logPath`;
+        without one, the head pod has the newest ones.
+
+        Args:
+            job: The job.
+            step: Only those of this step. Defaults to all.
+
+        Raises:
+            NotAvailable: There are no records yet, or they were not kept.
+        """
+        return await self._runs.samples(await self.get(job), step)
+
     async def suspend(self, job: str | Job) -> Job:
         """Save a checkpoint, stop the run and release its NPUs, until `resume`."""
         return await self._patch(job, patches.suspend())

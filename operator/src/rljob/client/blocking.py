@@ -171,6 +171,7 @@ class Client:
     watch = _iterating(AsyncClient.watch)
     logs = _iterating(AsyncClient.logs)
     metrics = _blocking(AsyncClient.metrics)
+    samples = _blocking(AsyncClient.samples)
     suspend = _blocking(AsyncClient.suspend)
     resume = _blocking(AsyncClient.resume)
     stop = _blocking(AsyncClient.stop)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rljob.api.printing import one_line
 from rljob.api.status import RLJobStatus, State
 from rljob.client.errors import RLJobError
+from rljob.reading import figures
 
 ENDED: Final = frozenset({State.SUCCEEDED, State.FAILED, State.STOPPED, State.INVALID})
 """States that do not change without a change of the spec."""
@@ -53,10 +54,10 @@ class Job:
         """Return one line: where, state, progress, and the message of the state."""
         progress = self.status.progress
         words = [f"{self.namespace}/{self.name}", self.state.value]
-        if progress is not None and progress.total_steps:
-            words.append(f"{progress.step}/{progress.total_steps}")
-        if progress is not None and progress.reward is not None:
-            words.append(f"reward {progress.reward}")
+        if progress is not None:
+            shown = progress.model_dump(by_alias=True, exclude_none=True)
+            words += [figures.steps(shown)] if figures.steps(shown) != figures.ABSENT else []
+            words += [f"reward {figures.reward(progress.reward)}"] if progress.reward is not None else []
         line = "  ".join(words)
         return f"{line}: {one_line(self.status.message)}" if self.status.message else line
 
@@ -90,8 +91,8 @@ class LogRole(enum.StrEnum):
     """The container of a Ray worker."""
 
 
-Row = dict[str, float]
-"""The metrics of one step, with attempt, step and time (Unix time in seconds): a row for `pandas.DataFrame`."""
+Row = dict[str, Any]
+"""The metrics of one step, or an answer of the model, with attempt and step: a row for `pandas.DataFrame`."""
 Rows = list[Row]
 
 

@@ -25,7 +25,7 @@ from rljob.client.refusals import ApiRequest
 from rljob.client.watching import PATIENCE_SECONDS
 from rljob.cluster.kinds import CONFIG_MAP, POD, RLJOB
 from rljob.core.observed import Manifest
-from rljob.reading import UnreadableError, kept_records
+from rljob.reading import UnreadableError, kept_records, samples
 from rljob.reading.frozen import snapshot_name, snapshot_of
 from rljob.reading.job_pods import (
     CONTAINERS,
@@ -45,7 +45,7 @@ from rljob.render.names import JobIdentity
 
 LINE_BYTES = 1 << 20
 RECORDS_BYTES = 256 << 20
-"""Most bytes of step records: 100,000 steps with 60 metrics have half of that."""
+"""Most bytes of step records or samples: 100,000 steps with 60 metrics have half of that."""
 AGAIN_SECONDS = 1.0
 SILENT_SECONDS = 60.0
 """For a log that is not followed."""
@@ -118,24 +118,33 @@ class Runs:
 
     async def metrics(self, job: Job, *, repeated: bool) -> Rows:
         """Return the metrics of every step, in order."""
-        identity, spec = _identity(job), await self._frozen_spec(job)
-        head = _newest(await self._pods(selector(identity, HEAD), job), identity)
-        words = kept_records.record_folders(identity, spec)
-        if head is not None:
-            text = await self._collect(Place(job.namespace, head, CONTAINERS[HEAD]), words)
-        elif spec.observability.log_path is None:
-            raise errors.NotAvailable(
-                f"rljob {job.namespace}/{job.name} has no head pod, and kept no records: set observability.logPath for "
-                "the next run, or cleanup.clusterAfterSeconds to keep its cluster for a while"
-            )
-        else:
-            async with self._reader(job, spec) as name:
-                text = await self._collect(Place(job.namespace, name, kept_records.READER), words)
+        text = await self._read_records(job, kept_records.LIST_RECORDS, "{between}")
         records: Iterable[Record] = kept_records.parse_listing(text)
         return [
             {"attempt": record.attempt, "step": record.step, "time": record.time, **record.metrics}
             for record in (records if repeated else kept(records))
         ]
+
+    async def samples(self, job: Job, step: int | None) -> Rows:
+        """Return the recorded answers, by step."""
+        text = await self._read_records(job, samples.READ_SAMPLES, f"{{between}}{samples.pattern(step)}")
+        return [samples.row(each) for each in samples.newest_attempts(samples.parse_samples(text))]
+
+    async def _read_records(self, job: Job, script: str, word: str) -> str:
+        """Return what a script prints that reads the records of all attempts."""
+        identity, spec = _identity(job), await self._frozen_spec(job)
+        head = _newest(await self._pods(selector(identity, HEAD), job), identity)
+        folder, between = kept_records.record_folders(identity, spec)
+        command = (script, folder, word.format(between=between))
+        if head is not None:
+            return await self._collect(Place(job.namespace, head, CONTAINERS[HEAD]), command)
+        if spec.observability.log_path is None:
+            raise errors.NotAvailable(
+                f"rljob {job.namespace}/{job.name} has no head pod, and kept no records: set observability.logPath for "
+                "the next run, or cleanup.clusterAfterSeconds to keep its cluster for a while"
+            )
+        async with self._reader(job, spec) as name:
+            return await self._collect(Place(job.namespace, name, kept_records.READER), command)
 
     async def logs(self, job: Job, query: LogQuery) -> AsyncGenerator[str]:
         """Yield the lines of a log."""
@@ -238,17 +247,17 @@ class Runs:
                 if chunk:
                     yield chunk
 
-    async def _collect(self, place: Place, words: tuple[str, str]) -> str:
-        """Return the listing of all step records."""
+    async def _collect(self, place: Place, command: tuple[str, str, str]) -> str:
+        """Return what a script prints, with its two arguments."""
         parts: list[bytes] = []
         size = 0
-        async with aclosing(self._execute(place, "sh", "-c", kept_records.LIST_RECORDS, *words)) as chunks:
+        async with aclosing(self._execute(place, "sh", "-c", *command)) as chunks:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > RECORDS_BYTES:
                     raise errors.NotAvailable(
-                        f"{place}: the step records have more than {RECORDS_BYTES >> 20} MiB; read them from the "
-                        "volume of observability.logPath, or from Prometheus"
+                        f"{place}: the records have more than {RECORDS_BYTES >> 20} MiB; read them from the volume of "
+                        "observability.logPath"
                     )
                 parts.append(chunk)
         return b"".join(parts).decode(errors="replace")

@@ -64,6 +64,8 @@ EVENT = Kind("events.k8s.io/v1", "Event", "events")
 WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
 POD_GROUP = Kind("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+SERVICE = Kind("v1", "Service", "services")
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 RECIPES = {RecipeKind(kind.kind): kind for kind in (RL_RECIPE, CLUSTER_RL_RECIPE)}
@@ -72,7 +74,7 @@ KINDS = {
     (kind.api_version, kind.kind): kind
     for kind in (
         *(RLJOB, *RECIPES.values(), RAY_CLUSTER, WORKLOAD, POD_GROUP, NETWORK_POLICY),
-        *(POD, NODE, CONFIG_MAP, SECRET, JOB, EVENT, LEASE),
+        *(POD, NODE, CONFIG_MAP, SECRET, SERVICE, DEPLOYMENT, JOB, EVENT, LEASE),
     )
 }
 

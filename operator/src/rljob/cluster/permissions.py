@@ -117,18 +117,36 @@ PERMISSIONS = (
     Permission(
         "networking.k8s.io",
         "networkpolicies",
-        ("get", "create"),
-        "one for each generation of a Ray without token authentication, never updated",
-        writes_only=f"NetworkPolicies {_NAMED}, which select pods of their job only",
+        ("get", "create", "delete"),
+        "one for each generation of a Ray without token authentication, one for each shared service; never updated",
+        writes_only=f"create: NetworkPolicies {_NAMED}, which select pods of their job only; "
+        f"delete: NetworkPolicies {_OF_A_JOB}",
+        policy=CHILDREN,
+    ),
+    Permission(
+        "",
+        "services",
+        ("get", "create", "delete"),
+        "one for each shared service (`services[].placement: Shared`), never updated",
+        writes_only=f"create: Services {_NAMED}, of type ClusterIP, which select pods of their job only; "
+        f"delete: Services {_OF_A_JOB}",
+        policy=CHILDREN,
+    ),
+    Permission(
+        "apps",
+        "deployments",
+        ("get", "create", "delete"),
+        "one for each shared service, before the RayCluster; deleted when the job ends or is suspended; never updated",
+        writes_only=f"create: Deployments {_NAMED}, whose containers have no privileges and whose pods have no token "
+        f"of a ServiceAccount, no part of a node and no volume of a Secret; delete: Deployments {_OF_A_JOB}",
         policy=CHILDREN,
     ),
     Permission(
         "",
         "pods",
         ("get", "list", "watch", "delete"),
-        "watch only `rljob.dev/job,ray.io/node-type=head`; LIST by label to diagnose starts and to read how exports "
-        "ended; DELETE with a grace of "
-        "one second where Ray never started",
+        "watch only `rljob.dev/job,ray.io/node-type=head`; LIST by label to diagnose starts, also of shared "
+        "services, and to read how exports ended; DELETE with a grace of one second where Ray never started",
         writes_only="delete: pods that are being deleted already, with the label `rljob.dev/job` and a RayCluster as "
         "their controller",
         policy=ACCOUNT,

@@ -16,6 +16,8 @@ from rljob.render.accelerator_table import AcceleratorTable, TableError, read_ta
 from rljob.render.accelerators import built_in_document
 
 SUFFIXES = (".yaml", ".yml")
+VALUE = "accelerators"
+"""The chart's value with a table."""
 SIZE_MAX = 1 << 20
 """Bytes of a file: MaxSecretSize of pkg/apis/core/types.go (v1.36), which bounds ConfigMaps too."""
 
@@ -48,6 +50,12 @@ def _text(path: Path) -> str:
     return text.decode("utf-8")
 
 
+def _is_values(document: Mapping[str, Any]) -> bool:
+    """Return whether a file has the chart's values, of which one is the table. A row of that name has no maps only."""
+    table = document.get(VALUE)
+    return isinstance(table, Mapping) and bool(table) and all(isinstance(row, Mapping) for row in table.values())
+
+
 def _layers(path: Path) -> list[Mapping[str, Any]]:
     try:
         document = yaml.safe_load(_text(path))
@@ -56,6 +64,8 @@ def _layers(path: Path) -> list[Mapping[str, Any]]:
             if not isinstance(data, Mapping):
                 raise AcceleratorsError(f"{path}: data of the ConfigMap must be a map of file names to tables")
             documents = [yaml.safe_load(str(text)) for _, text in sorted(data.items())]
+        elif isinstance(document, Mapping) and _is_values(document):
+            documents = [document[VALUE]]
         else:
             documents = [document]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rljob.cluster.errors import HeadSilent, NotFound, OutsideError
-from rljob.cluster.kinds import CONFIG_MAP, JOB, POD, RAY_CLUSTER, RLJOB, Kind
+from rljob.cluster.kinds import CONFIG_MAP, DEPLOYMENT, JOB, NETWORK_POLICY, POD, RAY_CLUSTER, RLJOB, SERVICE, Kind
 from rljob.cluster.limiter import TokenBucket
 from rljob.cluster.manifests import controller_uid
 from rljob.cluster.port import Cluster, RayApi
@@ -31,7 +31,16 @@ from rljob.control.store import Key, Store
 from rljob.control.store_reads import controlled_by, intent_of
 from rljob.control.try_request import labelled, seen
 from rljob.core.attempts.recovery import Recalled, recall
-from rljob.core.observed import UNSEEN, ExportSeen, JobsSeen, Manifest, PodGroupApi, RayJob, Unseen
+from rljob.core.observed import (
+    UNSEEN,
+    ExportSeen,
+    JobsSeen,
+    Manifest,
+    PodGroupApi,
+    RayJob,
+    SharedServiceSeen,
+    Unseen,
+)
 from rljob.core.requirements import podless_initializer, running_initializer, shows_ends
 from rljob.core.scheduling.discovery import Nodes
 from rljob.core.scheduling.node_faults import Held, NodeLook, read_held
@@ -126,19 +135,20 @@ class Requests:
         return await seen(kind.resource, lambda: _or_none(self.cluster.get(kind, namespace, name)))
 
     async def jobs(self, required: Requirements, namespace: str) -> JobsSeen:
-        """Read the Jobs of initializers, without those that could not be read, an export and an evaluation."""
+        """Read initializers, without those that could not be read, an export, an evaluation and shared services."""
 
         async def get(name: str) -> Manifest | Unseen | None:
             return await seen("job", lambda: _or_none(self.cluster.get(JOB, namespace, name)))
 
         names = required.initializer_names
-        export, evaluation, found = await asyncio.gather(
+        export, evaluation, services, found = await asyncio.gather(
             self._export(required.export_name, namespace),
             self._evaluation(required.evaluation_name, namespace),
+            self._services(required.service_names, namespace),
             asyncio.gather(*map(get, names)),
         )
         read = {name: job for name, job in zip(names, found, strict=True) if not isinstance(job, Unseen)}
-        return JobsSeen(read, export, evaluation)
+        return JobsSeen(read, export, evaluation, services)
 
     async def _evaluation(self, name: str | None, namespace: str) -> Manifest | Unseen | None:
         known = None if name is None else self.store.job(Key(namespace, name))
@@ -152,6 +162,13 @@ class Requests:
         if state.get("ready") and not state.get("conditions"):
             return ExportSeen(found)
         return ExportSeen(found, await self.list_pods(f"{EXPORT}={name}", namespace))
+
+    async def _services(self, names: tuple[str, ...], namespace: str) -> dict[str, SharedServiceSeen]:
+        async def get(name: str) -> SharedServiceSeen:
+            kinds = (DEPLOYMENT, SERVICE, NETWORK_POLICY)
+            return SharedServiceSeen(*await asyncio.gather(*(self.get(name, namespace, kind) for kind in kinds)))
+
+        return dict(zip(names, await asyncio.gather(*map(get, names)), strict=True))
 
     async def node_list(self, required: Requirements) -> Nodes | Unseen:
         """Return the cluster's nodes."""

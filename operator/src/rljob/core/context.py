@@ -39,6 +39,7 @@ from rljob.render.podgroup import Gang, stated_gang
 from rljob.render.ports import PortBlock
 from rljob_runtime.contract import Progress
 
+SHARED_SERVICE_KINDS = ("NetworkPolicy", "Service", "Deployment")
 T = TypeVar("T", Deadlines, Cleanup, Stop, Restart)
 
 
@@ -202,6 +203,21 @@ class Context(Watched):
         except (KeyError, TypeError, ValueError):
             return None
         return manifest if named == ("PodGroup", self.job.namespace, self.intent.cluster_name) else None
+
+    @cached_property
+    def frozen_services(self) -> tuple[Manifest, ...]:
+        """The objects of shared services to create before the cluster, as far as the status names them."""
+        found = self.observed.config
+        if self.frozen_cluster is None or not isinstance(found, Mapping):
+            return ()
+        known = self.status.services
+        allowed = {(kind, self.job.namespace, name) for kind in SHARED_SERVICE_KINDS for name in known}
+        try:
+            manifests = configmap.read_services(found)
+            named = [(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"]) for each in manifests]
+        except (KeyError, TypeError, ValueError):
+            return ()
+        return tuple(each for each, name in zip(manifests, named, strict=True) if name in allowed)
 
     @property
     def gang(self) -> Gang:

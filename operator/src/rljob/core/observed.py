@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -129,11 +129,31 @@ class ExportSeen:
 
 @dataclass(frozen=True)
 class JobsSeen:
-    """What was read of the Kubernetes Jobs of an RLJob, and of the RLJob that evaluates a checkpoint."""
+    """What was read of the Jobs and the shared services of an RLJob, and of the RLJob that evaluates a checkpoint."""
 
     initializers: Mapping[str, Manifest | None] = field(default_factory=dict)
     export: ExportSeen = field(default_factory=ExportSeen)
     evaluation: Manifest | Unseen | None = UNSEEN
+    services: Mapping[str, SharedServiceSeen] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same as fields of `Observed`."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+
+@dataclass(frozen=True)
+class SharedServiceSeen:
+    """What was read of a service with placement Shared."""
+
+    deployment: Manifest | Unseen | None = UNSEEN
+    service: Manifest | Unseen | None = UNSEEN
+    policy: Manifest | Unseen | None = UNSEEN
+
+    @property
+    def parts(self) -> tuple[Manifest | Unseen | None, ...]:
+        """All of its objects."""
+        return self.deployment, self.service, self.policy
 
 
 @dataclass(frozen=True)
@@ -181,7 +201,8 @@ class Observed:
     pod_group_api: PodGroupApi | Unseen = UNSEEN
     """Requested when the gang scheduler is decided, or a PodGroup is created."""
     pods: tuple[Manifest, ...] | Unseen = UNSEEN
-    """All pods of the intended cluster, or of the initializers; to diagnose what does not start."""
+    """All pods of the intended cluster, of the initializers or of the shared services; to diagnose what does not start.
+    """
     config: Manifest | Unseen | None = UNSEEN
     """The frozen ConfigMap of the intended cluster generation."""
     snapshot: Manifest | Unseen | None = UNSEEN
@@ -208,6 +229,9 @@ class Observed:
     """What was read of the export under way."""
     evaluation: Manifest | Unseen | None = UNSEEN
     """The RLJob of the evaluation under way."""
+    services: Mapping[str, SharedServiceSeen] = field(default_factory=dict)
+    """Shared services by the name of their objects; requested before the cluster is created, and when they are deleted.
+    """
     ray_job: RayJob | Unseen | None = UNSEEN
     """None: the intended head pod answered that it does not know the submission."""
     progress: Progress | Unseen = UNSEEN

@@ -40,6 +40,7 @@ from rljob.core.steps import (
     recovering,
     requests,
     restarting,
+    shared_services,
     starting,
     stopping,
     submitting,
@@ -58,6 +59,7 @@ BEFORE_INTENT: tuple[Step, ...] = (
     attempt_records.keep_evidence,  # of an attempt that ended, before its pods are gone
     host_ports.release_ports,  # before the job may be deleted
     pod_groups.release_groups,  # of ended generations
+    shared_services.release_services,  # of a job that has finished or is suspended
     exporting.export_checkpoints,  # beside everything else, also when the job has finished
     evaluating.evaluate_checkpoints,  # likewise
     requests.refuse_to_go_on,  # spec.stop.requested was taken back too late
@@ -100,6 +102,7 @@ STEPS: tuple[Step, ...] = (
     host_ports.recover_ports,
     pod_groups.await_volcano,
     freezing.freeze_cluster,
+    shared_services.await_services,  # before any NPU is requested
     starting.create_cluster,
     starting.find_replaced_cluster,
     kuberay.await_kuberay,  # it is away and has not seen the cluster

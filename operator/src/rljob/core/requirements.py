@@ -115,6 +115,8 @@ class Requirements:
     """GET this Job; LIST its pods if it has ended or none of them is ready."""
     evaluation_name: str | None = None
     """This RLJob, from the store, or else GET it."""
+    service_names: tuple[str, ...] = ()
+    """GET the Deployments, Services and NetworkPolicies with these names."""
     pods: Pods | None = None
     nodes: bool = False
     """The cluster's nodes, from a cache."""

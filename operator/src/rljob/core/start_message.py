@@ -31,6 +31,8 @@ WORDS: Mapping[StartStage, tuple[str, str]] = {
     StartStage.VALIDATING: ("validating before the first step", ""),
     StartStage.FIRST_ROLLOUT: ("first rollout", ""),
     StartStage.FIRST_UPDATE: ("first update", ""),
+    StartStage.WAITING_FOR_RECORDS: ("waiting for the command to create launcher.command.progress.path", ""),
+    StartStage.RUNNING_COMMAND: ("waiting for the first step of the command", ""),
 }
 """Per stage: the words, and what follows its two numbers."""
 

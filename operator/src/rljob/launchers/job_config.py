@@ -12,9 +12,11 @@ from rljob_runtime.contract import (
     JobConfig,
     LogRule,
     NodeGroup,
+    ResumeData,
     ResumeMode,
     ResumeSource,
     RuleCondition,
+    SampleSettings,
     StopRule,
 )
 
@@ -25,7 +27,7 @@ def common_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_pa
     `earlier_path` is the checkpoint folder of the job that `checkpoint.from.job` names. Without it such a job begins at
     step 0.
     """
-    facts = facts_of(spec)
+    facts, samples = facts_of(spec), spec.observability.samples
     return JobConfig(
         version=CONTRACT_VERSION,
         namespace=job.namespace,
@@ -41,8 +43,10 @@ def common_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_pa
         overrides={},
         checkpoint_path=spec.checkpoint.path if spec.checkpoint else None,
         log_path=spec.observability.log_path,
+        samples=SampleSettings(samples.every_steps, samples.per_step, samples.max_characters),
         resume=ResumeMode(spec.checkpoint.resume) if spec.checkpoint else ResumeMode.AUTO,
         resume_from=_resume_source(spec, earlier_path),
+        resume_data=ResumeData(spec.checkpoint.data) if spec.checkpoint else ResumeData.SAME,
         stop_rules=_stop_rules(spec),
         log_rules=tuple(
             LogRule(rule.name, rule.on_log_pattern) for rule in spec.restart.rules if rule.on_log_pattern is not None

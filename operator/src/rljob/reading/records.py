@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from rljob.reading import figures as shown
 from rljob_runtime.contract import StepMetric, parse_foreign_json
 
 
@@ -76,25 +77,19 @@ def figures(records: Iterable[Record]) -> list[Step]:
 
 
 def figure_table(steps: Sequence[Step]) -> list[tuple[str, str, str, str, str]]:
-    """Return the rows of the table: metric, first five steps, last five steps, best, unit."""
+    """Return the rows of the table: metric, first five steps, last five steps, median, unit."""
     rows = [("", "first 5", "last 5", "median", "unit")]
-    for label, name, unit, digits in (
-        ("reward", "reward", "mean of responses", 3),
-        ("step time", "seconds", "s", 2),
-        ("TPS per card", "tokens_per_second_card", "tokens/s", 0),
-        ("DP idle, cluster", "cluster_idle", "of the rollout", 3),
-        ("DP idle, first", "first_idle", "of the rollout", 3),
+    for label, name, unit, form in (
+        ("reward", "reward", "mean of responses", shown.reward),
+        ("step time", "seconds", "of a step", shown.seconds),
+        ("TPS per card", "tokens_per_second_card", "tokens/s", shown.rate),
+        ("DP idle, cluster", "cluster_idle", "of the rollout", shown.share),
+        ("DP idle, first", "first_idle", "of the rollout", shown.share),
     ):
         values = [getattr(step, name) for step in steps]
-        rows.append(
-            (
-                label,
-                number(_mean(values[:5]), digits),
-                number(_mean(values[-5:]), digits),
-                number(_median(values), digits),
-                unit,
-            )
-        )
+        means = (_mean(values[:5]), _mean(values[-5:]), _median(values))
+        first, last, median = (form(value) if math.isfinite(value) else shown.ABSENT for value in means)
+        rows.append((label, first, last, median, unit))
     return rows
 
 

@@ -50,7 +50,7 @@ def build_batch_job(job: JobIdentity, spec: RLJobSpec, what: BatchJob) -> dict[s
                     "automountServiceAccountToken": False,
                     "nodeSelector": dict(template.node_selector),
                     "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
-                    **_node_affinity(template.affinity),
+                    **pods.node_affinity(template.affinity),
                     **pods.identity(spec, template),
                     "volumes": [*pods.user_volumes(template), *what.volumes],
                     **({"initContainers": first} if first else {}),
@@ -59,9 +59,3 @@ def build_batch_job(job: JobIdentity, spec: RLJobSpec, what: BatchJob) -> dict[s
             },
         },
     }
-
-
-def _node_affinity(affinity: dict[str, Any] | None) -> dict[str, Any]:
-    """Keep node affinity only; affinity to other pods is meant for the Ray pods."""
-    nodes = (affinity or {}).get("nodeAffinity")
-    return {"affinity": {"nodeAffinity": nodes}} if nodes else {}

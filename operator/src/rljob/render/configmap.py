@@ -4,9 +4,9 @@ A snapshot contains the merged spec and the unmerged recipes. A later edit of th
 that edits of recipes do not enter with it. The snapshot is named by the cluster generation that took it.
 
 `<cluster>` contains job.json and small texts, which the pods mount, and raycluster.json (with Volcano, podgroup.json
-too), from which the RayCluster is created: an operator that is upgraded between the two creates the cluster that its
-predecessor rendered. If no step lies between spec and cluster, the same ConfigMap is also the snapshot, which saves a
-write per job.
+too; with shared services, services.json), from which these objects are created: an operator that is upgraded between
+the two creates what its predecessor rendered. If no step lies between spec and cluster, the same ConfigMap is also the
+snapshot, which saves a write per job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob.api.launcher import READS, LauncherType
+from rljob.api.lifecycle import Samples
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
+from rljob.api.sources import ServicePlacement
 from rljob.api.v1alpha1 import POLICY_ROLES, RecipeKind, RLJobSpec
 from rljob.render import labels
 from rljob.render.accelerator_table import AcceleratorTable
@@ -25,6 +27,7 @@ from rljob.render.names import JobIdentity, cluster_name, snapshot_name
 from rljob.render.podgroup import Gang, build_pod_group, stated_gang
 from rljob.render.ports import PortBlock
 from rljob.render.raycluster import build_raycluster
+from rljob.render.shared_services import build_shared_services
 from rljob.render.stopping import cluster_files
 from rljob_runtime.contract import JobConfig, parse_foreign_json
 
@@ -33,6 +36,7 @@ RECIPES_KEY = "recipes.json"
 JOB_KEY = "job.json"
 RAYCLUSTER_KEY = "raycluster.json"
 POD_GROUP_KEY = "podgroup.json"
+SERVICES_KEY = "services.json"
 REMOVED = (("cleanup", "workersAfterSeconds"),)
 """Sections and fields of former specs that never had an effect."""
 
@@ -40,8 +44,9 @@ REMOVED = (("cleanup", "workersAfterSeconds"),)
 def spec_document(spec: RLJobSpec) -> dict[str, Any]:
     """Return the merged spec as JSON, with the defaults of every field that the job's launcher reads.
 
-    `launcher` is left out where verl trains, and `roles` of workers that train and generate, so that snapshots and
-    hashes from before those fields remain valid; `trainer` is left out where the job states no number of steps.
+    `launcher` is left out where verl trains, `roles` of workers that train and generate, the placement of services in
+    the pods, and samples by default, so that snapshots and hashes from before those fields remain valid; `trainer` is
+    left out where the job states no number of steps.
     """
     document: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     if spec.launcher.type is LauncherType.VERL:
@@ -49,6 +54,11 @@ def spec_document(spec: RLJobSpec) -> dict[str, Any]:
     for group in document["workerGroups"]:
         if set(group["roles"]) == set(POLICY_ROLES):
             del group["roles"]
+    for service in document["services"]:
+        if service["placement"] == ServicePlacement.POD:
+            del service["placement"], service["replicas"]
+    if spec.observability.samples == Samples():
+        del document["observability"]["samples"]
     # Stand-ins and defaults of fields that the job does not have.
     document = READS[spec.launcher.type].part_of(document)
     if spec.total_steps is None:
@@ -110,27 +120,43 @@ def recipe_hash(recipe: RecipeLayer) -> str:
     return digest({"template": recipe.template, "unset": list(recipe.unset)})
 
 
+@dataclass(frozen=True)
+class Circumstances:
+    """What a cluster generation is rendered from beside the spec."""
+
+    avoided_nodes: tuple[str, ...] = ()
+    """Nodes that its pods avoid."""
+    block: PortBlock | None = None
+    """Its ports, on the nodes' network."""
+    gang: Gang | None = None
+    """The scheduler that was chosen if the spec leaves it open."""
+    pod_group_fields: frozenset[str] = frozenset()
+    """The fields of a PodGroup's spec that the API server knows, if Volcano starts the pods."""
+    spec_generation: int | None = None
+    """The first generation that uses the spec; None: this one."""
+
+
+USUAL = Circumstances()
+
+
 def build_cluster_config(
     job: JobIdentity,
     spec: RLJobSpec,
     generation: int,
     config: JobConfig,
-    avoided_nodes: tuple[str, ...] = (),
-    block: PortBlock | None = None,
-    gang: Gang | None = None,
-    pod_group_fields: frozenset[str] = frozenset(),
+    found: Circumstances = USUAL,
 ) -> dict[str, Any]:
-    """Return the ConfigMap of a cluster generation whose pods avoid some nodes.
-
-    `pod_group_fields`: the fields of a PodGroup's spec that the API server knows, if Volcano starts the pods.
-    """
-    gang = gang or stated_gang(spec)
-    raycluster = build_raycluster(job, spec, generation, config.digest(), avoided_nodes, block, gang)
+    """Return the ConfigMap of a cluster generation."""
+    gang, since = found.gang or stated_gang(spec), found.spec_generation or generation
+    digest_of_job = config.digest()
+    raycluster = build_raycluster(job, spec, generation, digest_of_job, found.avoided_nodes, found.block, gang, since)
     metadata = child_metadata(job, cluster_name(job, generation), f"cluster/{generation}")
-    metadata["annotations"][labels.JOB_DIGEST] = config.digest()
+    metadata["annotations"][labels.JOB_DIGEST] = digest_of_job
     data = {JOB_KEY: config.to_json().decode(), RAYCLUSTER_KEY: canonical_json(raycluster)}
     if gang is Gang.VOLCANO:
-        data[POD_GROUP_KEY] = canonical_json(build_pod_group(job, spec, generation, raycluster, pod_group_fields))
+        data[POD_GROUP_KEY] = canonical_json(build_pod_group(job, spec, generation, raycluster, found.pod_group_fields))
+    if services := build_shared_services(job, spec, since):
+        data[SERVICES_KEY] = canonical_json(services)
     return _configmap(metadata, data | cluster_files(spec))
 
 
@@ -170,6 +196,12 @@ def read_pod_group(manifest: Any) -> dict[str, Any] | None:  # noqa: ANN401 - a 
     """Read the frozen PodGroup; None if this generation has none."""
     text = manifest["data"].get(POD_GROUP_KEY)
     result: dict[str, Any] | None = None if text is None else parse_foreign_json(text)
+    return result
+
+
+def read_services(manifest: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a manifest
+    """Read the frozen objects of shared services, in the order of their creation."""
+    result: list[dict[str, Any]] = parse_foreign_json(manifest["data"].get(SERVICES_KEY, "[]"))
     return result
 
 

@@ -29,8 +29,8 @@ OF_TRAINING = (
     *("optimizations", "restart"),
 )
 
-OF_TRAINER = ("evaluate", "async")
-"""How the names of such fields of the trainer begin."""
+OF_TRAINER = ("evaluate", "async", "lora")
+"""How the names of such fields of the trainer begin. A LoRA adapter is merged into the converted checkpoint."""
 
 
 def build_evaluation(
@@ -64,7 +64,7 @@ def evaluation_document(
     group |= {"nodes": evaluation.nodes} if evaluation.nodes else {}
     group |= {"devicesPerNode": evaluation.devices_per_node} if evaluation.devices_per_node else {}
     data = document["data"] | ({"validation": list(evaluation.validation)} if evaluation.validation else {})
-    log_path = spec.observability.log_path
+    records = ("logPath", "samples")
     return document | {
         "initializers": [
             {
@@ -84,6 +84,6 @@ def evaluation_document(
         "trainer": trainer | {"mode": "Evaluate"},
         "workerGroups": [group, *judge],
         "optimizations": {"coreBinding": spec.optimizations.core_binding.value},
-        "observability": {"logPath": log_path} if log_path else {},
+        "observability": {name: value for name, value in document["observability"].items() if name in records},
         "cleanup": {"jobAfterSeconds": KEPT_SECONDS},
     }

@@ -16,6 +16,8 @@ INITIALIZER = "rljob.dev/initializer"
 EXPORT = "rljob.dev/export"
 """Label of an export's Job and pods: the Job's name. Annotation that users set on an RLJob, or `rljob export` does: the
 step to export, `latest` or `best`; after a space anything that distinguishes one request from the next."""
+SERVICE = "rljob.dev/service"
+"""Label of the objects and pods of a service with placement Shared: the name of its Deployment."""
 ACCELERATOR = "rljob.dev/accelerator"
 """Label of a RayCluster: its accelerator class, which determines the dies per card."""
 

@@ -73,11 +73,22 @@ def initializer_name(job: JobIdentity, initializer: str) -> str:
 
     Kubernetes allows 63 characters because it becomes a label of the pods.
     """
-    full = f"{job.prefix}-{initializer}"
-    if len(full) <= LABEL_CHARACTERS:
-        return full
-    # Cut without a hash, two long names could be equal.
-    return f"{full[: LABEL_CHARACTERS - UID_CHARACTERS - 1].rstrip('-')}-{_hash(initializer)}"
+    return _shortened(f"{job.prefix}-{initializer}", initializer)
+
+
+def shared_service_name(job: JobIdentity, generation: int, service: str) -> str:
+    """Return the name of a shared service's Deployment, Service and NetworkPolicy.
+
+    It contains the first cluster generation that uses the spec: a restart keeps the service, an edited spec gets
+    another one. A Service's name is a DNS label; KubeRay's Services have the generation right after the prefix.
+    """
+    full = f"{job.prefix}-svc-{generation}-{service}"
+    return _shortened(full, full)
+
+
+def generation_in(name: str) -> int:
+    """Return the generation at the end of the name of a cluster or a snapshot."""
+    return int(name.rpartition("-")[2])
 
 
 def export_name(job: JobIdentity, step: int, occasion: str) -> str:
@@ -88,6 +99,13 @@ def export_name(job: JobIdentity, step: int, occasion: str) -> str:
 def evaluation_name(job: JobIdentity, step: int) -> str:
     """Return the name of the RLJob that evaluates a step. A name of an RLJob has at most 40 characters."""
     return f"{job.name[:EVALUATED_CHARACTERS]}-{job.uid.replace('-', '')[:UID_CHARACTERS]}-e{step}"
+
+
+def _shortened(full: str, distinct: str) -> str:
+    """Return a name that fits into a label. Cut without a hash, two long names could be equal."""
+    if len(full) <= LABEL_CHARACTERS:
+        return full
+    return f"{full[: LABEL_CHARACTERS - UID_CHARACTERS - 1].rstrip('-')}-{_hash(distinct)}"
 
 
 def _hash(text: str) -> str:

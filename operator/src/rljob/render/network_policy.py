@@ -22,7 +22,9 @@ def build_network_policy(cluster: Mapping[str, Any]) -> Json | None:
         return None
     metadata = cluster["metadata"]
     mark = {labels.JOB_UID: metadata["labels"][labels.JOB_UID]}
-    own_pods: dict[str, Any] = {"podSelector": {"matchLabels": mark}}
+    # What a service runs is often code that a model wrote: it reaches no Ray that checks nothing.
+    no_service = {"key": labels.SERVICE, "operator": "DoesNotExist"}
+    own_pods: dict[str, Any] = {"podSelector": {"matchLabels": mark, "matchExpressions": [no_service]}}
     return {
         "apiVersion": API_VERSION,
         "kind": "NetworkPolicy",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rljob.api import pods as api
 from rljob.api.base import Model
 from rljob.api.pods import EnvVar, PodTemplate, Volume
-from rljob.api.sources import Service
+from rljob.api.sources import Service, ServicePlacement
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import code, injection, packages
 from rljob.render.resources import SERVICE, complete
@@ -63,9 +63,15 @@ def service_variable(name: str) -> str:
     return f"RLJOB_SERVICE_{name.upper().replace('-', '_')}_URL"
 
 
-def service_env(spec: RLJobSpec) -> list[dict[str, Any]]:
-    """Return the variables with the services' URLs."""
-    return [{"name": service_variable(s.name), "value": f"http://localhost:{s.port}"} for s in spec.services]
+def service_env(spec: RLJobSpec, hosts: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return the variables with the services' URLs. `hosts`: where services are that are not on this host."""
+    found = {service.name: "localhost" for service in spec.services} | dict(hosts or {})
+    return [{"name": service_variable(s.name), "value": f"http://{found[s.name]}:{s.port}"} for s in spec.services]
+
+
+def services_of_pods(spec: RLJobSpec) -> list[Service]:
+    """Return the services that run beside Ray in every pod."""
+    return [service for service in spec.services if service.placement is ServicePlacement.POD]
 
 
 def environment(*layers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -87,8 +93,10 @@ def env_from(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
     return {"envFrom": sources} if sources else {}
 
 
-def resources(cpu: str | None, memory: str | None, devices: dict[str, int] | None = None) -> dict[str, Any]:
-    """Return what the job states: CPU is a request, memory and devices are requests and equal limits.
+def resources(
+    cpu: str | None, memory: str | None, devices: dict[str, int] | None = None, disk: str | None = None
+) -> dict[str, Any]:
+    """Return what the job states: CPU and disk are requests, memory and devices are requests and equal limits.
 
     `render.resources` adds what is missing.
     """
@@ -98,6 +106,8 @@ def resources(cpu: str | None, memory: str | None, devices: dict[str, int] | Non
         requests["cpu"] = cpu
     if memory is not None:
         requests["memory"] = limits["memory"] = memory
+    if disk is not None:
+        requests["ephemeral-storage"] = disk
     return {"requests": requests, "limits": limits}
 
 
@@ -117,7 +127,10 @@ def helpers(spec: RLJobSpec, template: PodTemplate, mounts: Mounts, security: Po
         *packages.init_containers(spec, variables, mounts, security),
         *({**_additional(sidecar), "restartPolicy": "Always"} for sidecar in template.sidecars),
         *map(_additional, template.init_containers),
-        *(_service(spec, service, mounts) | security.user_image() for service in spec.services),
+        *(
+            service_container(spec, service, mounts, {"restartPolicy": "Always"}) | security.user_image()
+            for service in services_of_pods(spec)
+        ),
     ]
     return {"initContainers": containers} if containers else {}
 
@@ -129,7 +142,7 @@ def _additional(container: api.Container) -> Container:
 
 def own_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> list[Container]:
     """Return the helpers of a rendered pod whose resources the operator sets, and not the user."""
-    names = {service.name for service in spec.services} | {code.FETCH_CONTAINER, injection.CONTAINER}
+    names = {service.name for service in services_of_pods(spec)} | {code.FETCH_CONTAINER, injection.CONTAINER}
     names.add(packages.CONTAINER)
     return [container for container in pod.get("initContainers") or () if container["name"] in names]
 
@@ -140,12 +153,13 @@ def complete_helpers(spec: RLJobSpec, pod: dict[str, Any]) -> None:
         complete(container, SERVICE)
 
 
-def _service(spec: RLJobSpec, service: Service, mounts: Mounts) -> Container:
+def service_container(spec: RLJobSpec, service: Service, mounts: Mounts, more: Container) -> Container:
+    """Return the container of a service, with further fields."""
     container: Container = {
         "name": service.name,
         "image": service.image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
-        "restartPolicy": "Always",
+        **more,
         "env": user_env(service.env),
         "resources": resources(service.cpu, service.memory),
         **LAST_LINES,
@@ -174,6 +188,12 @@ def placement(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:
     if template.affinity is not None:
         fields["affinity"] = template.affinity
     return fields | identity(spec, template)
+
+
+def node_affinity(affinity: dict[str, Any] | None) -> dict[str, Any]:
+    """Keep node affinity only; affinity to other pods is meant for the Ray pods."""
+    nodes = (affinity or {}).get("nodeAffinity")
+    return {"affinity": {"nodeAffinity": nodes}} if nodes else {}
 
 
 def identity(spec: RLJobSpec, template: PodTemplate) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from rljob.render import (
     ports,
     resources,
     roles,
+    shared_services,
     stopping,
     topology,
 )
@@ -68,11 +69,13 @@ def build_raycluster(
     avoided_nodes: tuple[str, ...] = (),
     block: PortBlock | None = None,
     gang: Gang | None = None,
+    spec_generation: int | None = None,
 ) -> dict[str, Any]:
     """Return the RayCluster; `job_digest` is that of the job.json in the ConfigMap of the same name.
 
     `block` contains the job's ports on the nodes' network; without one, the defaults of Ray and KubeRay apply. `gang`
-    is the scheduler that was chosen if the spec leaves it open.
+    is the scheduler that was chosen if the spec leaves it open. `spec_generation` is the first one that uses the spec,
+    by which its shared services are named; it defaults to `generation`.
     """
     gang = gang or stated_gang(spec)
     name = cluster_name(job, generation)
@@ -85,8 +88,9 @@ def build_raycluster(
     metadata["annotations"] |= {labels.JOB_DIGEST: job_digest} | hardware.cluster_annotations(spec)
     if spec.runtime.injected_image is not None:
         metadata["annotations"][labels.RUNTIME_IMAGE] = spec.runtime.injected_image
-    head = _head_group(job, spec, name, generation)
-    workers = [_worker_group(job, spec, group, name, generation) for group in spec.worker_groups]
+    hosts = shared_services.hosts(job, spec, spec_generation or generation)
+    head = _head_group(job, spec, name, generation, hosts)
+    workers = [_worker_group(job, spec, group, name, generation, hosts) for group in spec.worker_groups]
     for group in (head, *workers):
         avoid_nodes(group["template"]["spec"], avoided_nodes)
     if gang is Gang.NONE:
@@ -128,12 +132,16 @@ def _use_block(metadata: dict[str, Any], head: dict[str, Any], workers: list[dic
                 container["env"] += ports.port_variables(ports.Role.EXPORTER, block)
 
 
-def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -> dict[str, Any]:
+def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int, hosts: dict[str, str]) -> dict[str, Any]:
     template = spec.head.template
     shared = spec.trainer_group.template
     mounts = pods.user_mounts(shared, template) + code.code_mounts(spec)
     security = PodSecurity.of(spec, template, spec.pod_spec_patch.head)
-    ray = _ray_container("ray-head", spec, template, {}, mounts) | security.user_image() | stopping.head_hooks(spec)
+    ray = (
+        _ray_container("ray-head", spec, template, {}, mounts, hosts)
+        | security.user_image()
+        | stopping.head_hooks(spec)
+    )
     ray["env"] = pods.environment(ray["env"], stopping.head_env(spec), env.without_device(spec))
     containers = [ray, _exporter(spec, name) | security.own_program()]
     pod = _pod(job, spec, template, name, containers, mounts, [shared, template], security)
@@ -159,7 +167,7 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int) -
 def sidecar_names(spec: RLJobSpec) -> frozenset[str]:
     """Return the init containers that are restarted when they end, of all pods."""
     templates = (spec.head.template, *(group.template for group in spec.worker_groups))
-    own = (EXPORTER, *(service.name for service in spec.services))
+    own = (EXPORTER, *(service.name for service in pods.services_of_pods(spec)))
     return frozenset(own) | {sidecar.name for template in templates for sidecar in template.sidecars}
 
 
@@ -175,14 +183,16 @@ def _with_sidecar(pod: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _worker_group(job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: str, generation: int) -> dict[str, Any]:
+def _worker_group(
+    job: JobIdentity, spec: RLJobSpec, group: WorkerGroup, name: str, generation: int, hosts: dict[str, str]
+) -> dict[str, Any]:
     facts, template = facts_of(spec), hardware.sized(spec, group)
     devices = {facts.resource: group.devices_per_node}
     mounts = pods.user_mounts(template) + code.code_mounts(spec)
     driver = hardware.driver_paths(spec, frozenset(mount["mountPath"] for mount in mounts))
     security = PodSecurity.of(spec, template, spec.pod_spec_patch.workers)
     ray = (
-        _ray_container("ray-worker", spec, template, devices, mounts)
+        _ray_container("ray-worker", spec, template, devices, mounts, hosts)
         | security.user_image()
         | stopping.worker_hooks(spec, group)
     )
@@ -287,7 +297,12 @@ def _shared_memory(template: PodTemplate) -> list[dict[str, Any]]:
 
 
 def _ray_container(
-    name: str, spec: RLJobSpec, template: PodTemplate, devices: dict[str, int], mounts: pods.Mounts
+    name: str,
+    spec: RLJobSpec,
+    template: PodTemplate,
+    devices: dict[str, int],
+    mounts: pods.Mounts,
+    hosts: dict[str, str],
 ) -> dict[str, Any]:
     shm = [{"name": SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}] if template.shared_memory else []  # noqa: S108
     return {
@@ -299,10 +314,10 @@ def _ray_container(
             env.operator_env(spec, template),
             pods.user_env(template.env),
             pods.secret_env(spec),
-            pods.service_env(spec),
+            pods.service_env(spec, hosts),
         ),
         **pods.env_from(spec, template),
-        "resources": pods.resources(template.cpu, template.memory, devices),
+        "resources": pods.resources(template.cpu, template.memory, devices, template.ephemeral_storage),
         **pods.LAST_LINES,
         "volumeMounts": [*_contract_mounts(), *injection.mounts(spec), *packages.mounts(spec), *shm, *mounts],
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import Json, small_spec
+from corpus.bad import group
 
 from rljob.cli import output
 from rljob.cli.arguments import subcommands
@@ -18,12 +19,16 @@ SCRIPT = """#!/bin/sh
 cd "$(dirname "$0")"
 echo "$@" >>words
 case "$*" in
-apply*"--filename -"*) cat >given; cat answer ;;
+apply*"--filename -"*) [ ! -f denied ] || { cat denied >&2; exit 1; }; cat >given; cat answer ;;
 "get nodes"*) cat nodes ;;
+"get persistentvolumeclaims"*) cat claims ;;
 get*) cat job ;;
 *) cat answer ;;
 esac
 """
+
+
+LOOKS = "get nodes --output json\nget persistentvolumeclaims --output json --namespace default\n"
 
 
 def job(name: str, spec: Json | None = None) -> str:
@@ -37,6 +42,7 @@ def cluster(kubectl: Path) -> Path:
     (kubectl / "kubectl").write_text(SCRIPT)
     (kubectl / "answer").write_text("rljob.rljob.dev/sums created\n")
     (kubectl / "nodes").write_text('{"items": []}')
+    (kubectl / "claims").write_text('{"items": []}')
     return kubectl
 
 
@@ -50,7 +56,7 @@ def test_standard_input_is_checked_and_passed_on_as_it_is(
     assert main(["apply", "-f", "-", "--dry-run"]) == 0
     assert capsys.readouterr().out == "rljob.rljob.dev/sums created\n"
     assert (cluster / "given").read_text(encoding="utf-8") == text
-    assert (cluster / "words").read_text() == "get nodes --output json\napply --filename - --dry-run=server\n"
+    assert (cluster / "words").read_text() == LOOKS + "apply --filename - --dry-run=server\n"
 
 
 def test_what_no_node_of_the_cluster_has_is_a_warning(
@@ -69,8 +75,56 @@ def test_what_no_node_of_the_cluster_has_is_a_warning(
     assert capsys.readouterr().err == ""
 
 
+def test_a_claim_that_neither_the_cluster_nor_the_files_have_is_a_warning(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("there", "made", "lost")
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    (cluster / "claims").write_text(json.dumps({"items": [{"metadata": {"name": "there"}}]}))
+    made = yaml.safe_dump({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "made"}})
+    text = job("sums", small_spec(group({"template": {"volumes": volumes}}))) + f"---\n{made}"
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert main(["validate", "--cluster", "-f", "-"]) == 0
+    (warning,) = (line for line in capsys.readouterr().err.splitlines() if "Claim" in line)
+    field = "spec.workerGroups[trainer].template.volumes[lost]"
+    assert (
+        f"warning: {field}: the namespace has no PersistentVolumeClaim lost; create it, or correct the name" in warning
+    )
+
+
+def test_a_policy_that_refuses_a_job_makes_it_invalid_and_a_missing_permission_does_not(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for says, code in (("denied request: devices 16 are more than 8", 1), ("alice cannot create resource rljobs", 0)):
+        (cluster / "denied").write_text(f"Error from server (Forbidden): {says}")
+        monkeypatch.setattr("sys.stdin", io.StringIO(job("sums")))
+        assert main(["validate", "--cluster", "-f", "-"]) == code
+        assert ("the API server refuses it" in capsys.readouterr().err) is bool(code)
+
+
+def test_a_job_that_has_ended_is_named_and_warnings_of_the_api_server_are_passed_on(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cluster / "kubectl").write_text(
+        SCRIPT.replace("cat >given;", "cat >given; echo Warning: old >&2; echo other >&2;")
+    )
+    (cluster / "answer").write_text("rljob.rljob.dev/sums configured\n")
+    (cluster / "job").write_text(json.dumps({"metadata": {"name": "sums"}, "status": {"state": "Failed"}}))
+    monkeypatch.setattr("sys.stdin", io.StringIO(job("sums")))
+    assert main(["apply", "-f", "-"]) == 0
+    warning, ended = capsys.readouterr().err.splitlines()
+    assert warning == "Warning: old"
+    assert ended.startswith("default/sums has ended as Failed: of its spec, only cleanup, export, evaluation are still")
+    assert "`rljob delete default/sums`" in ended
+    (cluster / "answer").write_text("rljob.rljob.dev/sums unchanged\npersistentvolumeclaim/sums created\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO(job("sums")))
+    assert main(["apply", "-f", "-"]) == 0
+    assert "has ended as Failed" in capsys.readouterr().err
+
+
 def test_a_file_and_standard_input_are_applied_together(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cluster / "job.yaml").write_text(job("other"))
+    (cluster / "answer").write_text("rljob.rljob.dev/sums created\nrljob.rljob.dev/other created\n")
     monkeypatch.setattr("sys.stdin", io.StringIO(job("sums")))
     assert main(["apply", "-f", str(cluster / "job.yaml"), "-f", "-", "-n", "a"]) == 0
     assert (cluster / "words").read_text().endswith("job.yaml --filename - --namespace a\n")

@@ -37,7 +37,8 @@ def test_every_option_has_a_help_text(name: str) -> None:
 
 
 def test_every_kind_of_command_is_there() -> None:
-    looks = {"list", "status", "describe", "events", "top", "logs", "steps", "report", "quota", "usage", "dashboard"}
+    looks = {"list", "status", "describe", "events", "top", "logs", "steps", "samples", "report", "trace", "dashboard"}
+    looks |= {"quota", "usage"}
     changes = {"exec", "export", "suspend", "resume", "stop", "restart", "delete"}
     others = {"recipes list", "recipes show", "recipes diff", "doctor", "check-image", "conformance", "plan experts"}
     assert set(COMMANDS) == {*WITH_FILES, *looks, *changes, *others, "version", "completion"}

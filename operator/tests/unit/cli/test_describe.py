@@ -11,7 +11,6 @@ from builders import UID, job
 
 from rljob.cli.describe import World, why
 from rljob.cli.main import main
-from rljob.reading.unschedulable import scheduler_sentences
 from rljob.render.labels import KUEUE_QUEUE, PAUSED
 
 Json = dict[str, Any]
@@ -103,7 +102,7 @@ def test_what_the_status_knows_is_not_looked_for() -> None:
 def test_a_pod_that_waits_for_anything_else_has_the_start_deadline_alone() -> None:
     said = "0/2 nodes are available: 2 Insufficient cpu."
     assert without_first_sentence(world(clusters=[cluster()], pods=[unscheduled("w-0", said)])) == (
-        f"0 of its 4 pods are scheduled. None of 2 nodes can run the next pod: 2 with too little cpu free. {END}"
+        f"0 of its 4 pods are scheduled. pod w-0: none of 2 nodes can run it: 2 with too little cpu free. {END}"
     )
 
 
@@ -221,7 +220,7 @@ def test_nodes_are_shown_by_number_and_faulty_ones_by_name() -> None:
     assert without_first_sentence(
         world(clusters=[cluster()], pods=pods, nodes=[*nodes, {"metadata": {"name": "e"}}])
     ) == (
-        "2 of its 4 pods are scheduled. None of 12 nodes can run the next pod: 1 with an untolerated taint "
+        "2 of its 4 pods are scheduled. pod w-0: none of 12 nodes can run it: 1 with an untolerated taint "
         "{team: vision, other}; 3 with too little huawei.com/Ascend910 free; 8 of another class, or without a required "
         "label. While other jobs use the devices, the job releases its nodes after a minute or two, waits and "
         "tries again. The scheduled pods hold their nodes meanwhile; with a queue (scheduling.queueName), all pods "
@@ -243,41 +242,12 @@ def test_nodes_are_shown_by_number_and_faulty_ones_by_name() -> None:
     assert "n0, n1, n2, n3 and 2 more not ready" in many
 
 
-@pytest.mark.parametrize(
-    ("said", "sentence"),
-    [
-        ("2 Insufficient cpu. no new claims to deallocate, preemption: 0/9 nodes …", "2 with too little cpu free"),
-        ("1 node(s) were unschedulable.", "1 cordoned"),
-        (
-            "3 node(s) didn't match pod affinity rules.",
-            "3 outside of the domain of its other pods",
-        ),
-        ("1 something new.", "1 something new"),
-    ],
-)
-def test_the_schedulers_words_are_translated(said: str, sentence: str) -> None:
-    told = list(scheduler_sentences(f"0/9 nodes are available: {said}"))
-    assert told == [f"None of 9 nodes can run the next pod: {sentence}."]
-
-
-@pytest.mark.parametrize("head", ["", "0/9 nodes are available: "])
-@pytest.mark.parametrize(
-    ("said", "sentence"),
-    [
-        ('persistentvolumeclaim "data" not found. preemption: 0/9 nodes …', "claim data does not exist in the name"),
-        ('persistentvolumeclaim "data" is being deleted', "claim data is being deleted; create a claim, or name"),
-        ('persistentvolumeclaim "data" bound to non-existent persistentvolume "v"', "volume v of the claim data no"),
-        ("pod has unbound immediate PersistentVolumeClaims. not found", "`kubectl get pvc` shows which"),
-    ],
-)
-def test_a_claim_that_no_node_can_mount_is_named_with_the_fix(head: str, said: str, sentence: str) -> None:
-    (told,) = scheduler_sentences(head + said)
-    assert sentence in told.replace("PersistentVolumeClaim ", "claim ")
-
-
-def test_other_words_of_the_scheduler_are_passed_on() -> None:
-    said = "running PreBind plugin failed"
-    assert list(scheduler_sentences(said)) == [f"The scheduler reports: {said}."]
+def test_the_diagnosis_is_that_of_the_status() -> None:
+    found = "no node of the cluster fits class a3: of 2 nodes none offers 16; pod w-0: none of 2 nodes can run it"
+    said = f"0/2 nodes are available: 2 Insufficient {NPU}."
+    status = {"reason": "PodUnschedulable", "message": found}
+    text = without_first_sentence(world(status, clusters=[cluster()], pods=[unscheduled("w-0", said)]))
+    assert text.startswith(f"0 of its 4 pods are scheduled. {found}. While other jobs use the devices")
 
 
 def test_a_volume_is_named() -> None:

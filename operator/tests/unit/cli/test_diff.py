@@ -56,6 +56,17 @@ def test_what_was_edited_before_is_compared_with_what_runs() -> None:
     assert rows(page)[1:] == [["trainer.learningRate", "1e-6", "1e-5", "next", "cluster", "generation"]]
 
 
+def test_no_edit_of_a_job_that_has_ended_takes_effect() -> None:
+    edit = {"deadlines": {"startSeconds": 60}}
+    changes = against_job(spec({}), spec({}), spec(edit), ended="Failed")
+    assert rows(changes.page)[1] == ["deadlines.startSeconds", "1800", "60", "never"]
+    assert changes.page.endswith("the job has ended as Failed: delete it and create it again, or use another name")
+    assert changes.document("team", "sums")["changes"][0]["takesEffect"] == "never"
+    later = against_job(spec({}), spec({}), spec({"cleanup": {"jobAfterSeconds": 60}}), ended="Failed")
+    assert "at once" in later.page
+    assert "has ended" not in later.page
+
+
 def test_an_edit_that_a_running_job_refuses_is_shown() -> None:
     page = against_job(spec({}), spec({}), spec({"trainer": {"steps": 30}})).page
     assert "refused: spec.trainer.steps: 30 is less than 40" in page

@@ -136,6 +136,25 @@ def test_only_a_bound_claim_shows_shared_storage(
     assert bool(found.fix) is (mark is not Mark.OK)
 
 
+@pytest.mark.parametrize(
+    ("ranges", "address", "fails"),
+    [
+        (["10.1.0.0/24"], "fd00::1", False),
+        (["fd00:1::/64", "10.1.0.0/24"], "fd00::1", False),
+        (["fd00:1::/64"], "10.0.0.1", True),
+        ([], "fd00::1", True),
+        ([], "10.0.0.1", False),
+        ([], None, False),
+    ],
+)
+def test_nodes_with_ipv6_alone_are_reported(ranges: list[str], address: str | None, fails: bool) -> None:
+    addresses = [{"type": "Hostname", "address": "n::1"}]
+    addresses += [{"type": "InternalIP", "address": address}] if address else []
+    node = {"metadata": {"name": "n1"}, "spec": {"podCIDRs": ranges}, "status": {"addresses": addresses}}
+    found = [(each.mark, each.message) for each in doctor.addresses([node, {"metadata": {"name": "simulated"}}])]
+    assert found == ([(Mark.FAILED, "nodes with IPv6 only, which KubeRay does not support: n1")] if fails else [])
+
+
 def test_a_runtime_class_that_workers_refer_to_must_exist(kubectl: Path) -> None:
     table = AcceleratorTable(read_table(built_in_document(), {"atlas-a3": {"driverMounts": "RuntimeClass"}}))
     nodes = [NodeFacts(A3, {NPU: 16})]

@@ -22,7 +22,10 @@ def test_it_shows_the_message_before_the_first_step_and_figures_after() -> None:
     cut = progress_line(65, "Starting", {}, "x" * 200)
     assert (len(cut), cut[-1]) == (140, "…")
     told = progress_line(5, "Training", PROGRESS)
-    assert told == " 0:05  Training     [###############...............] 20/40  reward 0.8  idle 0.1  ends about 16:42"
+    assert (
+        told
+        == " 0:05  Training     [###############...............] 20/40  reward 0.8  DP idle 10.0%  ends about 16:42"
+    )
 
 
 def test_off_a_terminal_only_what_is_important_is_printed_at_once() -> None:

@@ -54,7 +54,7 @@ team-a/sums  Training
 StepSeen: step 12 of 40
 
 [#########.....................] 12/40
-reward 0.71  TPS/card 310.2  step 3.7 s  DP idle 0.12  ends about 2026-01-01T00:02:00Z
+reward 0.71  TPS/card 310  step 3.7 s  DP idle 12.0%  ends about 2026-01-01T00:02:00Z
 
 RayCluster sums-abcde-1  http://10.0.0.1:8265
 
@@ -118,9 +118,9 @@ def test_a_job_that_nobody_looked_at_yet_is_unknown() -> None:
 
 
 def test_the_bar_is_bounded() -> None:
-    assert progress_bar(0, 0, 4) == "[....] 0/?"
-    assert progress_bar(3, 4, 4) == "[###.] 3/4"
-    assert progress_bar(9, 4, 4) == "[####] 9/4"
+    assert progress_bar({}, 4) == "[....] 0/?"
+    assert progress_bar({"step": 3, "totalSteps": 4}, 4) == "[###.] 3/4"
+    assert progress_bar({"step": 9, "totalSteps": 4}, 4) == "[####] 9"
 
 
 def test_status_asks_kubectl(kubectl: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,10 +70,10 @@ def test_the_table_sums_up_and_puts_what_is_over_last() -> None:
 RLJobs: 1 Pending, 1 Restarting, 1 Succeeded, 1 Training; 16 cards held  00:00:00 UTC
 
 NAME   STATE       STEP                      REWARD  TPS/CARD  DP IDLE  LEFT  CARDS  RESTARTS
-again  Restarting  [#...............] 3/40   0.8     310.2     -        -     -      0
+again  Restarting  [#...............] 3/40   0.8     310       -        -     -      0
 new    Pending     -                         -       -         -        -     -      0
-sums   Training    [########........] 20/40  -       -         0.12     2h05  16     2
-done   Succeeded   [################] 40/40  0.8     310.2     -        -     -      0"""
+sums   Training    [########........] 20/40  -       -         12.0%    2h05  16     2
+done   Succeeded   [################] 40/40  0.8     310       -        -     -      0"""
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 from aiohttp import web
 from builders import CLUSTER_NAME, IDENTITY, SUBMISSION_ID, job, saving, small_spec, typed
 from servers import Server
@@ -281,3 +282,19 @@ async def test_what_only_the_volume_has_is_read_by_a_pod_that_is_deleted(tmp_pat
         with pytest.raises(NotAvailable, match="No such file"):
             await read(client)
     assert len(world.created) == len(world.deleted) == 3, "also after a failure"
+
+
+async def test_answers_of_every_attempt_are_rows(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    for number in (1, 2):
+        folder = logs / f"{CLUSTER_NAME[:-1]}{number}" / f"attempt-{number}"
+        folder.mkdir(parents=True)
+        recorded.write_samples(folder)
+    world = World(small_spec(saving({"observability": {"logPath": str(logs)}})))
+    world.add_pod("head", "head")
+    async with talking(tmp_path, world) as client:
+        rows = await client.samples("sums")
+        assert {row["step"] for row in await client.samples("sums", step=20)} == {20}
+    assert {row["attempt"] for row in rows} == {2}
+    assert [(row["step"], row["source"]) for row in rows[:4]] == [(1, "rollout")] * 3 + [(1, "validation")]
+    assert rows[0]["answer"] == "<b>2</b>"

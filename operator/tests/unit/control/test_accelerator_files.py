@@ -33,6 +33,12 @@ def test_the_operators_own_config_map_is_a_table(tmp_path: Path) -> None:
     assert rows["atlas-a2"].hbm_gib_per_die == 32
 
 
+def test_values_of_the_chart_have_the_table_in_theirs(tmp_path: Path) -> None:
+    values = {"operator": {"replicas": 1}, "accelerators": {"atlas-a2": {"resource": "huawei.com/Ascend910B3"}}}
+    rows = read_files([write(tmp_path / "values.yaml", values)])
+    assert rows["atlas-a2"].resource == "huawei.com/Ascend910B3"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

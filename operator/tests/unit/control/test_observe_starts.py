@@ -7,8 +7,8 @@ from machine import KEY, Machine, observe, start_with_head
 
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.cluster.errors import Unavailable
-from rljob.cluster.kinds import EVENT, POD, RAY_CLUSTER, RLJOB
-from rljob.core.observed import UNSEEN, ExportSeen, Manifest
+from rljob.cluster.kinds import DEPLOYMENT, EVENT, NETWORK_POLICY, POD, RAY_CLUSTER, RLJOB, SERVICE
+from rljob.core.observed import UNSEEN, ExportSeen, Manifest, SharedServiceSeen
 from rljob.core.requirements import Pods, Requirements
 
 
@@ -98,3 +98,18 @@ async def test_the_job_of_an_evaluation_is_read_without_a_request_once_it_is_wat
     assert (await observe(machine)).evaluation == found
     machine.wanted = Requirements()
     assert (await observe(machine)).evaluation is UNSEEN
+
+
+async def test_the_objects_of_a_shared_service_are_read_by_name(machine: Machine) -> None:
+    await machine.start()
+    assert (await observe(machine)).services == {}
+    machine.wanted = Requirements(service_names=("sums-svc", "other"))
+    absent = SharedServiceSeen(None, None, None)
+    assert (await observe(machine)).services == {"sums-svc": absent, "other": absent}
+    made = {"namespace": "team", "name": "sums-svc"}
+    for kind in (DEPLOYMENT, SERVICE, NETWORK_POLICY):
+        machine.cluster.put({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": made})
+    seen = (await observe(machine)).services["sums-svc"]
+    assert [part["kind"] for part in seen.parts if isinstance(part, dict)] == ["Deployment", "Service", "NetworkPolicy"]
+    machine.cluster.faults.append(fail_calls("get", SERVICE, Unavailable("down"), times=1))
+    assert (await observe(machine)).services["sums-svc"].service is UNSEEN

@@ -57,7 +57,7 @@ def test_a_validation_before_the_training_is_no_step() -> None:
 def test_the_table_compares_the_first_steps_with_the_last() -> None:
     text = "\n".join(record(step, step / 10) for step in range(1, 11))
     rows = figure_table(figures(read_records(text, 1)))
-    assert rows[1] == ("reward", "0.300", "0.800", "0.600", "mean of responses")
+    assert rows[1] == ("reward", "0.3", "0.8", "0.6", "mean of responses")
     assert rows[3] == ("TPS per card", "900", "900", "900", "tokens/s")
     assert rows[5][1:4] == ("-", "-", "-")
 

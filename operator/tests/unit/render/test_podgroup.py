@@ -153,9 +153,8 @@ def test_the_group_is_frozen_with_the_cluster_and_only_where_there_is_one() -> N
     spec = typed(small_spec())
     config = LAUNCHER(spec).job_config(IDENTITY, spec, 1)
     assert configmap.read_pod_group(configmap.build_cluster_config(IDENTITY, spec, 1, config)) is None
-    frozen = configmap.build_cluster_config(
-        IDENTITY, spec, 1, config, gang=Gang.VOLCANO, pod_group_fields=NEWEST_FIELDS
-    )
+    found = configmap.Circumstances(gang=Gang.VOLCANO, pod_group_fields=NEWEST_FIELDS)
+    frozen = configmap.build_cluster_config(IDENTITY, spec, 1, config, found)
     cluster = build_raycluster(IDENTITY, spec, 1, config.digest(), gang=Gang.VOLCANO)
     assert configmap.read_raycluster(frozen) == cluster
     assert configmap.read_pod_group(frozen) == build_pod_group(IDENTITY, spec, 1, cluster, NEWEST_FIELDS)

@@ -10,13 +10,11 @@ mismatch before the start. The weights alone can be loaded with any sizes.
 from __future__ import annotations
 
 import json
-import sys
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rljob_runtime.checkpoints import contents
+from rljob_runtime.checkpoints import contents, saved_steps
 from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.checkpoints.saved_steps import CRITIC_FOLDER
 from rljob_runtime.contract import ExitCode
@@ -48,23 +46,9 @@ def require(start: Start, config: DictConfig) -> None:
 
 
 def note(step: Path, sizes: Mapping[str, int | None], check_owner: Callable[[], None]) -> None:
-    """Record the parallelism in a step's folder. A failing volume loses the record, not the save.
-
-    The process may be paused between any two lines: a new owner moves the folder of this save with its scratch file, so
-    nothing is written into a successor's step.
-    """
-    if not sizes:
-        return
-    scratch = step / f".{SPLIT_FILE}.{uuid.uuid4().hex}"
-    try:
-        try:
-            scratch.write_text(json.dumps(sizes, sort_keys=True))
-            check_owner()
-            scratch.replace(step / SPLIT_FILE)
-        finally:
-            scratch.unlink(missing_ok=True)
-    except OSError as error:
-        print(f"rljob: cannot record the parallelism of {step}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+    """Record the parallelism in a step's folder. A failing volume loses the record, not the save."""
+    if sizes:
+        saved_steps.note(step, SPLIT_FILE, json.dumps(sizes, sort_keys=True), "parallelism", check_owner)
 
 
 def split(config: DictConfig) -> dict[str, int | None]:

@@ -20,7 +20,6 @@ from rljob_runtime.checkpoints import claims, contents, prompt_ledger, saved_ste
 from rljob_runtime.checkpoints.claims import Owner
 from rljob_runtime.checkpoints.saved_steps import step_folder
 from rljob_runtime.contract import ExitCode, JobConfig, ResumeMode, ResumeSource, Role, TrainerMode
-from rljob_runtime.export.adapter import has_adapter
 from rljob_runtime.outcomes import RefusedError, StartGoneError
 from rljob_runtime.preflight import Attempt
 
@@ -238,12 +237,11 @@ def check_topology(folder: Path, devices: int) -> None:
     actor = folder / saved_steps.MODEL_FOLDER
     sizes = sorted({ranks for kind, ranks in saved_steps.shards(actor) if kind == "model"})
     if sizes and devices not in sizes:
-        # The converter leaves a LoRA adapter beside the base model, which would begin without what was trained.
-        merging = "" if has_adapter(actor) else ", or merge it with verl.model_merger into a model for model.path"
         written = " and ".join(str(size) for size in sizes)
         raise _refused(
             f"{actor} was written by {written} devices, but this job has {devices}: FSDP can load it only with the "
-            f"same number; set workerGroups to {sizes[-1]} devices{merging}",
+            f"same number; set workerGroups to {sizes[-1]} devices, or convert it into a model for model.path "
+            "(initializers[].conversion, format Checkpoint)",
             "CheckpointTopology",
         )
 

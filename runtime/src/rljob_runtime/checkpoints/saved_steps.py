@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -273,6 +274,24 @@ def saved_time(made: Path) -> float | None:
         return (made / COMPLETE_MARK).stat().st_mtime
     except OSError:
         return None
+
+
+def note(step: Path, name: str, text: str, what: str, check_owner: Callable[[], None]) -> None:
+    """Write a file beside a step's other files, before its mark. A failing volume loses the file, not the save.
+
+    The process may be paused between any two lines: a new owner moves the folder of this save with its scratch file, so
+    nothing is written into a successor's step. `what` names the content in the message.
+    """
+    scratch = step / f".{name}.{uuid.uuid4().hex}"
+    try:
+        try:
+            scratch.write_text(text)
+            check_owner()
+            scratch.replace(step / name)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        print(f"rljob: cannot record the {what} of {step}: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def step_folder(folder: Path, step: int) -> Path:

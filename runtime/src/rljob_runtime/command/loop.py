@@ -23,13 +23,22 @@ from rljob_runtime.command.progress import Parser, StepReport
 from rljob_runtime.command.retention import Retention
 from rljob_runtime.command.saved_watch import SavedWatch
 from rljob_runtime.command.tensorboard import EventTail
-from rljob_runtime.contract import CommandConfig, CommandStop, JobConfig, Placeholder, ProgressSource, StopMode
+from rljob_runtime.contract import (
+    CommandConfig,
+    CommandStop,
+    JobConfig,
+    Placeholder,
+    ProgressSource,
+    StartStage,
+    StopMode,
+)
 from rljob_runtime.spool.step_metrics import VERL_TOKENS, Batch, RolloutWindow
 from rljob_runtime.spool.stop_rules import Match, StopRules
 from rljob_runtime.trainer import Result, Setup
 from rljob_runtime.training_attempt import TrainingAttempt
 
 POLL_SECONDS = 0.5
+PROGRESS_PATH = "progress.path"
 LAST_POLLS = 64
 """Polls of the file of records after the end of the command, each of at most lines.POLL_BYTES."""
 MATCH_SECONDS = 1.0
@@ -94,6 +103,8 @@ class Loop:
         self._step = start.step
         self._recorded: float | None = None
         """Time of the last record."""
+        self._records: Path | None = None
+        """File or folder from which steps are learned."""
         self._asked: StopMode | None = None
         self._matched: Match | None = None
         self._shown: Path | None = None
@@ -122,6 +133,7 @@ class Loop:
         status = None
         try:
             while (status := child.poll()) is None:
+                self._report_start(tail)
                 self._read(child, self._parsed(child.lines(POLL_SECONDS)), stop_file)
                 self._read(child, tail.poll() if tail is not None else (), stop_file)
                 self._obey(child, stop_file)
@@ -135,11 +147,18 @@ class Loop:
         self._show_saved(watch)
         return self._result(child, status)
 
+    def _report_start(self, tail: Tail | None) -> None:
+        """Report, until a step is recorded, whether what steps are learned from exists."""
+        if self._recorded is None and self._command.progress is not None:
+            waits = tail is not None and self._records is not None and not self._records.exists()
+            self._attempt.start.at(StartStage.WAITING_FOR_RECORDS if waits else StartStage.RUNNING_COMMAND)
+
     def _tail(self) -> Tail | None:
         told = self._command.progress
         if told is None or told.path is None or self._parse is None:
             return None
-        path = Path(self._command.working_dir or ".") / told.path
+        path = Path(self._command.working_dir or ".") / placeholders.substitute(told.path, self._values, PROGRESS_PATH)
+        self._records = path
         if told.source is ProgressSource.TENSORBOARD:
             return EventTail(path, frozenset((told.metrics or {}).values()))
         return ParsedTail(FileTail(path), self._parse) if told.source is ProgressSource.JSON_LINES else None
@@ -277,7 +296,10 @@ def require(job: JobConfig, command: CommandConfig, attempt: int) -> None:
     for start in (Start(), Start(Path(os.sep), 0)):
         values = placeholders.values_of(job, attempt, start, folder)
         placeholders.arguments(command, values)
-    stop_file_of(command, placeholders.values_of(job, attempt, Start(), folder))
+    values = placeholders.values_of(job, attempt, Start(), folder)
+    stop_file_of(command, values)
+    if command.progress is not None and command.progress.path:
+        placeholders.substitute(command.progress.path, values, PROGRESS_PATH)
 
 
 def _rest_of(tail: Tail | None) -> Iterator[StepReport | None]:

@@ -37,6 +37,8 @@ KILL_SECONDS = 60.0
 """How long a killed process may take to end. One that waits for a device or a hanging volume may never end."""
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """Exit status of a shell that cannot run a command: POSIX.1-2017, Shell Command Language, 2.8.2."""
+LAST_CHARACTERS = 300
+"""Of the last line, where the command has printed no exception."""
 ERROR_LINE = re.compile(r"(?:\([^()]{0,200}\) )?([\w.]{1,200}(?:Error|Exception|Interrupt|Exit)(?::.{0,300})?)")
 """The last line of a traceback, possibly behind the prefix with which Ray forwards it."""
 
@@ -71,6 +73,7 @@ class Child:
         self._reads = reads
         self._pending: queue.Queue[str] = queue.Queue(PENDING_LINES)
         self._error: str | None = None
+        self._last = ""
         self._killed_at: float | None = None
         self._stop_by: float | None = None
         self._over = threading.Event()
@@ -133,14 +136,16 @@ class Child:
             raise _refused("args", f"exit status {status}: a command {what} in the image")
 
     def failure(self, status: int) -> CommandFailedError:
-        """Return the error for a failed end, with the last exception that the command has printed."""
+        """Return the error for a failed end, with the last exception that the command has printed, or its last line."""
+        why = self._error
         if status >= 0:
             end = f"exit status {status}"
+            why = why or self._last
         elif -status == signal.SIGKILL and self._killed_at is None:
             end = "killed by SIGKILL, which the launcher did not send; the usual cause is that memory ran out"
         else:
             end = f"ended by {_signal_name(-status)}"
-        return CommandFailedError(f"the command failed: {end}{f'; {self._error}' if self._error else ''}")
+        return CommandFailedError(f"the command failed: {end}{f'; {why}' if why else ''}")
 
     def _signal(self, number: signal.Signals) -> None:
         # The group's number stays reserved until the guard is waited for, even if another process has killed the guard.
@@ -175,7 +180,9 @@ class Child:
                 self._keep(last)
 
     def _keep(self, line: str) -> None:
-        if match := ERROR_LINE.fullmatch(CONTROL_SEQUENCE.sub("", line[:1024]).strip()):
+        plain = CONTROL_SEQUENCE.sub("", line[:1024]).strip()
+        self._last = plain[:LAST_CHARACTERS] or self._last
+        if match := ERROR_LINE.fullmatch(plain):
             self._error = match[1]
         while self._reads and not self._over.is_set():
             with contextlib.suppress(queue.Full):

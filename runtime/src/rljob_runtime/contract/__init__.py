@@ -43,6 +43,7 @@ from rljob_runtime.contract.job import (
     OverrideValue,
     Platform,
     RequiredPath,
+    ResumeData,
     ResumeMode,
     ResumeSource,
     Role,
@@ -78,6 +79,7 @@ from rljob_runtime.contract.progress import (
     StopMode,
     StopRequest,
 )
+from rljob_runtime.contract.samples import Finish, Sample, SampleSettings, SampleSource, sample_file
 from rljob_runtime.contract.start import PassedStage, StartProgress, StartStage
 
 __all__ = [
@@ -113,6 +115,7 @@ __all__ = [
     "ExportPlace",
     "ExportRequest",
     "ExportResult",
+    "Finish",
     "ForeignJSONError",
     "JobConfig",
     "LogRule",
@@ -134,10 +137,14 @@ __all__ = [
     "Progress",
     "ProgressSource",
     "RequiredPath",
+    "ResumeData",
     "ResumeMode",
     "ResumeSource",
     "Role",
     "RuleCondition",
+    "Sample",
+    "SampleSettings",
+    "SampleSource",
     "SpoolFile",
     "StartProgress",
     "StartStage",
@@ -151,4 +158,5 @@ __all__ = [
     "legible",
     "parse_foreign_json",
     "quoted",
+    "sample_file",
 ]

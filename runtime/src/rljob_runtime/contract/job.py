@@ -13,6 +13,7 @@ from rljob_runtime.contract import codec
 from rljob_runtime.contract.command import CommandConfig
 from rljob_runtime.contract.drafts import Drafts
 from rljob_runtime.contract.optimizations import Optimizations
+from rljob_runtime.contract.samples import SampleSettings
 
 CONTRACT_VERSION = 1
 RUNTIME_VERSION = "0.1.0"
@@ -81,6 +82,15 @@ class ResumeMode(enum.StrEnum):
     NEVER = "Never"
     REQUIRED = "Required"
     """At the last complete checkpoint; refused if there is none."""
+
+
+class ResumeData(enum.StrEnum):
+    """What a run does that resumes from a step with other training data."""
+
+    SAME = "Same"
+    """It is refused."""
+    NEW_EPOCH = "NewEpoch"
+    """It begins the data from its start."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +196,10 @@ class JobConfig:
     mode: TrainerMode = codec.added(TrainerMode.SYNC)  # noqa: RUF009 - a constant
     groups: tuple[NodeGroup, ...] = codec.added(())
     """One per role; empty if the same nodes train and generate."""
+    samples: SampleSettings = codec.added(SampleSettings())  # noqa: RUF009 - frozen
     drafts: Drafts | None = None
     """When the rollout drafts tokens; None if it does not."""
+    resume_data: ResumeData = codec.added(ResumeData.SAME)  # noqa: RUF009 - a constant
     command: CommandConfig | None = None
     """The user's command that trains instead of the image's trainer. `overrides` is then empty."""
 

@@ -92,6 +92,8 @@ class SpoolFile(enum.StrEnum):
     """One line per step with all metrics, in the attempt's folder."""
     LENGTHS = "lengths.jsonl"
     """Lengths of the newest step's responses, in the attempt's folder; `rljob plan rollout --trace` reads them."""
+    SAMPLES = "samples"
+    """Folder with a file for each recorded step, in the attempt's folder (`contract.samples`)."""
     BINDING = "binding.json"
     """A CoreBinding with the observed processes, in the attempt's folder. A separate file because the launcher writes
     it while the trainer writes current.json."""

@@ -42,6 +42,10 @@ class StartStage(enum.StrEnum):
     """The validation before the first step."""
     FIRST_ROLLOUT = "FirstRollout"
     FIRST_UPDATE = "FirstUpdate"
+    WAITING_FOR_RECORDS = "WaitingForRecords"
+    """A command runs, and what its steps are learned from does not exist yet."""
+    RUNNING_COMMAND = "RunningCommand"
+    """A command runs and has reported no step."""
 
 
 @dataclass(frozen=True)

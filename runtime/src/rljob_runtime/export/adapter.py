@@ -1,23 +1,27 @@
-"""Say whether the actor of a checkpoint has a LoRA adapter, which verl's converter does not merge into the weights.
+"""Merge the LoRA adapter of a checkpoint into its model, which verl's converter does not.
 
 Of FSDP's shards the converter writes the base model, and the adapter into a folder of its own
-(verl/model_merger/base_model_merger.py, save_lora_adapter, 0.9.1). Megatron saves only the adapter in the format of
-Hugging Face (verl/utils/checkpoint/megatron_checkpoint_manager.py:1009).
+(verl/model_merger/base_model_merger.py, save_lora_adapter, 0.9.1), both in bfloat16. Megatron saves only the adapter in
+the format of Hugging Face (verl/utils/checkpoint/megatron_checkpoint_manager.py:1009).
 """
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
 from rljob_runtime.checkpoints.contents import MEGATRON_FILE
-from rljob_runtime.contract import ForeignJSONError, parse_foreign_json
+from rljob_runtime.contract import ExitCode, ForeignJSONError, parse_foreign_json
+from rljob_runtime.export.errors import ExportError
 
 ADAPTER = "lora_adapter"
 """The converter's folder, in the folder of the model."""
 MEGATRON_ADAPTER = "model/huggingface/adapter"
 FSDP_META = "lora_train_meta.json"
 """verl/utils/checkpoint/fsdp_checkpoint_manager.py:127 (0.9.1); earlier releases do not write it."""
+PREFIX, LOW, HIGH = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+"""Of the names of an adapter's matrices: rank × inputs, and outputs × rank."""
 PARAMETER, WRAPPED = b"lora_", b"base_layer"
 """The converter knows an adapter's parameters by this part of their names; peft renames the layer that it adapts."""
 
@@ -33,11 +37,48 @@ def lacks_base(actor: Path) -> bool:
     return _says_megatron(actor) or (PARAMETER in names and WRAPPED not in names)
 
 
-def not_merged(source: Path) -> str:
-    """Return why a model with an adapter cannot stand for what was trained, and what to do."""
-    return (
-        f"{source} has a LoRA adapter, which verl's converter does not merge, so the model would be the base without "
-        "what was trained; export the checkpoint, merge the adapter with peft (merge_and_unload), and use that folder"
+def merge(model: Path) -> None:
+    """Add the converter's adapter to the weights of the model in whose folder it is. Raises ExportError, OSError.
+
+    Each weight becomes W + alpha/rank · B·A, computed in float32 and rounded once to the type of W; peft rounds the
+    product to bfloat16 before it adds it, or needs the whole model in float32. One file of weights is in memory at a
+    time.
+    """
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    adapter = model / ADAPTER
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    if not config.get("lora_alpha"):
+        raise _not_merged(f"{FSDP_META} of the checkpoint does not say alpha, which verl has saved since 0.9")
+    scale = config["lora_alpha"] / config["r"]
+    parts = load_file(adapter / "adapter_model.safetensors")
+    left = {name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in parts}
+    if unknown := sorted(name for name in parts if not name.endswith((LOW, HIGH))):
+        raise _not_merged(f"{unknown[0]} is not a matrix of LoRA")
+    for file in sorted(model.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            names, metadata = set(opened.keys()), opened.metadata()
+        if not (here := sorted(module for module in left if f"{module}.weight" in names)):
+            continue
+        weights = load_file(file)
+        for module in here:
+            low, high = (parts[f"{PREFIX}{module}{suffix}"].float() for suffix in (LOW, HIGH))
+            weight = weights[f"{module}.weight"]
+            weights[f"{module}.weight"] = (weight.float() + scale * (high @ low)).to(weight.dtype)
+        left -= set(here)
+        written = file.with_suffix(".merged")
+        save_file(weights, written, metadata=metadata)
+        written.replace(file)
+    if left:
+        raise _not_merged(f"the model has no {min(left)}.weight")
+
+
+def _not_merged(why: str) -> ExportError:
+    return ExportError(
+        ExitCode.BAD_CONFIG,
+        "AdapterNotMerged",
+        f"the LoRA adapter cannot be merged into its base model: {why}; merge it with peft (merge_and_unload)",
     )
 
 

@@ -24,7 +24,6 @@ from rljob_runtime.contract import (
     ExportResult,
     legible,
 )
-from rljob_runtime.export.adapter import ADAPTER, has_adapter, not_merged
 from rljob_runtime.export.convert import convert
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.folder import Manifest, finished, put, seal, work_folder
@@ -75,13 +74,11 @@ def _with_message(result: ExportResult, message: str) -> ExportResult:
 def export_step(request: ExportRequest, exactly: Path | None = None) -> ExportResult:
     """Export the step of a request: to the folder `exactly`, or else to the place that the request names.
 
-    In `exactly` a run expects what was trained, so a LoRA adapter is refused there. Raises ExportError, OSError.
+    Raises ExportError, OSError.
     """
     making: Path | None = None
     try:
         held = take(request)
-        if exactly is not None and has_adapter(held.actor):
-            raise ExportError(ExitCode.BAD_CONFIG, "AdapterNotMerged", not_merged(held.actor))
         place = exactly
         if place is None and request.place is ExportPlace.FOLDER:
             place = step_folder(Path(request.folder), held.number)
@@ -104,9 +101,7 @@ def export_step(request: ExportRequest, exactly: Path | None = None) -> ExportRe
 
 
 def _done(held: Held, manifest: Manifest, where: str) -> ExportResult:
-    base = f"is the base model; what was trained is the LoRA adapter in its folder {ADAPTER}"
-    message = base if manifest.has_adapter else ""
-    return ExportResult("Exported", message, held.number, where, manifest.digest, manifest.bytes)
+    return ExportResult("Exported", "", held.number, where, manifest.digest, manifest.bytes)
 
 
 def termination_log() -> Path:

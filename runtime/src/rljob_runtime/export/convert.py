@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rljob_runtime.checkpoints.contents import FSDP_FILE
 from rljob_runtime.contract import ExitCode
+from rljob_runtime.export import adapter
 from rljob_runtime.export.adapter import MEGATRON_ADAPTER, has_adapter, lacks_base
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.image_check import verl_choice
@@ -44,6 +45,8 @@ def convert(actor: Path, target: Path, *, trust_remote_code: bool) -> None:
     elif (actor / FSDP_FILE).exists():
         _require_space(actor, target.parent)
         _merge(actor, target, trust_remote_code=trust_remote_code)
+        if adapts:
+            adapter.merge(target)
     else:
         raise ExportError(
             ExitCode.BAD_CONFIG,

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.contract import EXPORT_MANIFEST, ExitCode, ExportRequest, ForeignJSONError, parse_foreign_json
-from rljob_runtime.export.adapter import ADAPTER
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.source import HELD, WORK_PREFIX, Held
 from rljob_runtime.files import write_atomically
@@ -47,11 +46,6 @@ class Manifest:
     def bytes(self) -> int:
         """Return the size of the model's files."""
         return sum(int(file["bytes"]) for file in self.document["files"])
-
-    @property
-    def has_adapter(self) -> bool:
-        """Report whether the model is the base of a LoRA adapter, which is in a folder beside it."""
-        return any(str(file["name"]).startswith(f"{ADAPTER}/") for file in self.document["files"])
 
     @property
     def origin(self) -> tuple[object, ...]:

@@ -136,6 +136,7 @@ _TRAINER = (
             "_compute_old_log_prob: self batch metrics",
             "_compute_advantage: self batch metrics",
             "_update_actor: self batch metrics",
+            "_maybe_log_val_generations: self inputs outputs scores",
             f"_val_metrics_update: {_VALIDATION}",
             "agent_loop_manager",
             "actor_rollout_wg",

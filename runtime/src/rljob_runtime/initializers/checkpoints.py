@@ -12,7 +12,6 @@ from pathlib import Path
 from rljob_runtime.checkpoints import saved_steps
 from rljob_runtime.contract import ExitCode, ExportPlace, ExportRequest
 from rljob_runtime.contract.downloads import InitializerRequest
-from rljob_runtime.export.adapter import not_merged
 from rljob_runtime.export.command import export_step
 from rljob_runtime.export.errors import ExportError
 from rljob_runtime.export.folder import read_manifest
@@ -27,8 +26,6 @@ def convert_checkpoint(request: InitializerRequest) -> bool:
     place, uid = Path(request.to), _uid(request)
     present = read_manifest(place)
     if present is not None and present.document.get("uid") == uid and request.step in (0, present.document.get("step")):
-        if present.has_adapter:
-            raise RequestError(ExitCode.BAD_CONFIG, not_merged(place))
         return False
     wanted = ExportRequest(
         namespace="",

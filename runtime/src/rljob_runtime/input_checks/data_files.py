@@ -61,8 +61,8 @@ class DataSettings:
             return None
         limit = data.get("train_max_samples", -1)
         return cls(
-            train=_paths(data.train_files),
-            validation=_paths(data.val_files),
+            train=paths(data.train_files),
+            validation=paths(data.val_files),
             prompt_key=str(data.get("prompt_key", "prompt")),
             scored=manager.source == "register" and manager.name in SCORED_BY,
             batch=None if config.trainer.get("val_only", False) else int(data.train_batch_size),
@@ -305,7 +305,8 @@ def _concatenates(first: Any, second: Any) -> bool:  # noqa: ANN401 - types of t
     return True
 
 
-def _paths(value: object) -> tuple[str, ...]:
+def paths(value: object) -> tuple[str, ...]:
+    """Return the files that a value of verl's configuration names: one, a list, or none."""
     return (value,) if isinstance(value, str) else tuple(str(path) for path in value or ())  # type: ignore[attr-defined]
 
 

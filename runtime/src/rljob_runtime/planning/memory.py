@@ -13,7 +13,7 @@ import enum
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rljob_runtime.planning.shapes import Shape
 from rljob_runtime.planning.weights import (
@@ -23,6 +23,7 @@ from rljob_runtime.planning.weights import (
     Cut,
     Elements,
     absorbed_elements,
+    adapter_elements,
     embedding_elements,
     kv_bytes_per_token,
     kv_heads_of_rank,
@@ -30,8 +31,8 @@ from rljob_runtime.planning.weights import (
     model_elements,
 )
 
-ADAM = 2 * FP32
-"""First and second moment, in fp32 (verl 0.9.1: workers/engine/megatron and torch.optim.AdamW)."""
+MOMENTS = 2
+"""Adam's first and second moment: in fp32 with Megatron, in the type of the weights with FSDP2 (torch.optim.AdamW)."""
 LOGIT_FORWARD = BF16 + FP32
 """Bytes per logit: as computed, and as needed for log-probabilities (verl 0.9.1, utils/torch_functional.py)."""
 LOGIT_BACKWARD = LOGIT_FORWARD + BF16
@@ -116,6 +117,11 @@ class Trainer:
     offload_reference: bool = False
     reference: bool = False
     critic: bool = False
+    adapter_rank: int = 0
+    """Rank of the LoRA adapter that is trained; 0 where the whole model is."""
+    critic_adapter_rank: int = 0
+    element_bytes: int = FP32
+    """Size of an element of FSDP2's shards, and so of its gradients and moments."""
 
     @property
     def pipeline(self) -> int:
@@ -142,6 +148,8 @@ class Rollout:
     """Whether it has dies of its own."""
     keeps_cache: bool = False
     """Whether the cache stays on such a die while weights arrive."""
+    adapter_rank: int = 0
+    """Rank of the LoRA adapter that the engine serves beside the weights."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +275,8 @@ class _States:
     """Layers that FSDP2 holds unsharded while it computes."""
     gradients: int
     optimizer: int
+    critic: _States | None = None
+    """Of the critic, which has the sizes of the actor and may be trained otherwise."""
 
     def resting(self) -> Iterator[Part]:
         """Parts that stay on the die during other phases."""
@@ -278,12 +288,12 @@ class _States:
         yield from self._others()
 
     def _others(self) -> Iterator[Part]:
-        """Parts of the reference and the critic that stay on the die. The critic has the sizes of the actor."""
+        """Parts of the reference and the critic that stay on the die."""
         if self.trainer.reference and not self.trainer.offload_reference:
             yield Part("reference weights", self.weights)
-        if self.trainer.critic:
-            kept = 0 if self.trainer.offload_weights else self.weights + self.gradients
-            kept += 0 if self.trainer.offload_optimizer or self.trainer.host_optimizer else self.optimizer
+        if critic := self.critic:
+            kept = 0 if self.trainer.offload_weights else critic.weights + critic.gradients
+            kept += 0 if self.trainer.offload_optimizer or self.trainer.host_optimizer else critic.optimizer
             yield Part("critic", kept)
 
     def reading(self) -> Iterator[Part]:
@@ -329,30 +339,42 @@ def stage_elements(shape: Shape, trainer: Trainer, stage: int) -> Elements:
 
 
 def _states(shape: Shape, trainer: Trainer, stage: int) -> _States:
+    actor = _states_of(shape, trainer, stage, trainer.adapter_rank)
+    if not trainer.critic:
+        return actor
+    return replace(actor, critic=_states_of(shape, trainer, stage, trainer.critic_adapter_rank))
+
+
+def _states_of(shape: Shape, trainer: Trainer, stage: int, adapter_rank: int) -> _States:
+    """Return the states of a model of which all is trained, or an adapter of this rank."""
+    adapter = adapter_elements(shape, adapter_rank)
     if trainer.engine is Engine.FSDP2:
-        share = model_elements(shape, Cut()).total / trainer.devices
+        share = (model_elements(shape, Cut()).total + adapter) / trainer.devices
+        trained = adapter / trainer.devices if adapter else share
         layer = max(layer_elements(shape, number, Cut()).total for number in range(shape.layers))
         ends = embedding_elements(shape, Cut()).total * (1 if shape.tied else 2)
-        # verl 0.9.1 trains fp32 shards (fsdp.yaml, model_dtype) and computes in bf16 (param_dtype).
+        # verl 0.9.1 trains fp32 shards (fsdp.yaml, model_dtype) and computes in bf16 (param_dtype). An adapter has the
+        # type of its base model (workers/engine/fsdp/transformer_impl.py:370-382).
         return _States(
             trainer,
-            weights=int(share * FP32),
+            weights=int(share * trainer.element_bytes),
             gathered=int((layer * PREFETCHED_LAYERS + ends) * BF16),
-            gradients=int(share * FP32),
-            optimizer=int(share * ADAM),
+            gradients=int(trained * trainer.element_bytes),
+            optimizer=int(trained * MOMENTS * trainer.element_bytes),
         )
     held = stage_elements(shape, trainer, stage)
     dense_ranks = max(1, trainer.devices // (trainer.cut.tensor * trainer.pipeline))
     expert_ranks = max(1, trainer.devices // (trainer.cut.expert_tensor * trainer.cut.expert * trainer.pipeline))
     # Master weights and moments are distributed over the ranks with the same weights (use_distributed_optimizer).
-    state = (held.dense / dense_ranks + held.experts / expert_ranks) * (FP32 + ADAM)
+    share = adapter / trainer.cut.tensor / trainer.pipeline
+    state = share / dense_ranks if adapter else held.dense / dense_ranks + held.experts / expert_ranks
     return _States(
         trainer,
-        weights=int(held.total * BF16),
+        weights=int((held.total + share) * BF16),
         gathered=0,
         # verl 0.9.1 reduces gradients in fp32 (utils/megatron_utils.py, make_megatron_module).
-        gradients=int(held.total * FP32),
-        optimizer=int(state),
+        gradients=int((share if adapter else held.total) * FP32),
+        optimizer=int(state * (FP32 + MOMENTS * FP32)),
     )
 
 
@@ -425,6 +447,8 @@ def _engine(shape: Shape, die: Die, rollout: Rollout) -> tuple[Part, Part, Part]
     spread = rollout.expert > 1
     cut = Cut(rollout.tensor, rollout.expert, 1 if spread else rollout.tensor)
     weights = model_elements(shape, cut).total + absorbed_elements(shape, rollout.tensor)
+    # Matrices A are whole on each rank (vllm/lora/layers), and B is sharded; all is counted as whole.
+    weights += adapter_elements(shape, rollout.adapter_rank)
     # A replica with expert parallelism has groups for tensor, data and expert ranks, and a second expert group for the
     # fused dispatch (MC2); vllm_ascend/distributed/parallel_state.py, v0.23.0.
     groups = 1 + (rollout.tensor > 1) + (rollout.data > 1) + 2 * spread

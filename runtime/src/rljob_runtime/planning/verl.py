@@ -66,23 +66,37 @@ def _fields(target: str) -> frozenset[str]:
     return frozenset(FIELDS.get(target.rpartition(".")[2], "").split())
 
 
-def unknown_key(key: str, known: Iterable[str], *, more: str = "", suggest: bool = True) -> str:
+def unknown_key(key: str, known: Iterable[str], *, suggest: bool = True) -> str:
     """Return a message that verl has no such key, with a suggestion, whose search takes about 0.1 s."""
     meant = nearest_key(key[:KEY_SHOWN], sorted(known)) if suggest else None
     hint = f"did you mean {meant}?" if meant else "see verl/trainer/config for its keys"
-    return f"verl {VERL_VERSION} has no such key; {hint}{more}"
+    return f"verl {VERL_VERSION} has no such key; {hint}"
 
 
 def nearest_key(key: str, known: list[str]) -> str | None:
-    """Return a likely intended key: an abbreviated name in the same group, a similar path, or the same last part."""
+    """Return a likely intended key: a similar one of the same group, or the same name in another group."""
+    if (sibling := _sibling(key, known)) is not None:
+        return sibling
     folder, _, last = key.rpartition(".")
-    abbreviated = f"{folder}.{''.join(word[:1] for word in last.split('_'))}"  # learning_rate -> lr
-    if abbreviated in known:
-        return abbreviated
+    exists = any(name.startswith(f"{folder}.") for name in known)
+    near = [] if exists else difflib.get_close_matches(key, known, 1, SUGGESTION_CUTOFF)
     same_name = [name for name in known if name.rpartition(".")[2] == last]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=SUGGESTION_CUTOFF)
     near = near or difflib.get_close_matches(key, same_name, 1, 0)
     return near[0] if near else None
+
+
+def _sibling(key: str, known: Iterable[str]) -> str | None:
+    """Return a key of the same group with an abbreviated, longer or similar name.
+
+    Only the names are compared, because a long group would make all its keys similar.
+    """
+    folder, _, last = key.rpartition(".")
+    siblings = {name.rpartition(".")[2]: name for name in known if name.rpartition(".")[0] == folder}
+    abbreviated = "".join(word[:1] for word in last.split("_"))  # learning_rate -> lr
+    near = difflib.get_close_matches(last, siblings, 1, SUGGESTION_CUTOFF)
+    longer = [name for name in siblings if name.startswith((f"{last}_", f"{last}s_"))]
+    names = [abbreviated] * (abbreviated in siblings) + near + longer
+    return siblings[names[0]] if names else None
 
 
 def problem_of(key: str, *, megatron: bool, suggest: bool = True) -> str | None:
@@ -93,10 +107,13 @@ def problem_of(key: str, *, megatron: bool, suggest: bool = True) -> str | None:
     if plain in keys(megatron=not megatron):
         engines = "Megatron and MindSpeed" if not megatron else "FSDP2"
         return f"exists only with trainer.backend {engines}; remove it"
-    if not key.startswith("+"):
-        more = " (a key that only verl's code knows is written with a leading +)"
-        return unknown_key(plain, known, more=more, suggest=suggest)
-    return _problem_of_new(plain, known, suggest=suggest)
+    if key.startswith("+"):
+        return _problem_of_new(plain, known, suggest=suggest)
+    if _problem_of_new(plain, known, suggest=False) is not None or is_foreign(f"+{plain}", megatron=megatron):
+        return unknown_key(plain, known, suggest=suggest)
+    meant = _sibling(plain[:KEY_SHOWN], known) if suggest else None
+    hint = f"; or did you mean {meant}?" if meant else ""
+    return f"verl {VERL_VERSION} has no such key in its schema; a leading + adds it: +{plain[:KEY_SHOWN]}{hint}"
 
 
 def _problem_of_new(plain: str, known: Mapping[str, Json | Section], *, suggest: bool) -> str | None:

@@ -111,6 +111,30 @@ def model_elements(shape: Shape, cut: Cut) -> Elements:
     return total
 
 
+def adapter_elements(shape: Shape, rank: int) -> int:
+    """Return the elements of a LoRA adapter of every linear layer but the output: rank × (inputs + outputs) of each.
+
+    Routed experts are counted as one of them: transformers keeps them as parameters, which peft's "all-linear" leaves
+    out, and Megatron gives the local ones one adapter. With fewer targets it is an upper bound.
+    """
+    hidden, heads = shape.hidden, shape.heads
+    if latent := shape.latent:
+        query = heads * (latent.plain_head + latent.rotary_head)
+        low = [(hidden, latent.query_rank), (latent.query_rank, query)] if latent.query_rank else [(hidden, query)]
+        low += [(hidden, latent.kv_rank + latent.rotary_head)]
+        low += [(latent.kv_rank, heads * (latent.plain_head + latent.value_head)), (heads * latent.value_head, hidden)]
+    else:
+        columns = shape.head * shape.kv_heads
+        low = [(hidden, shape.head * heads), (hidden, columns), (hidden, columns), (shape.head * heads, hidden)]
+    attention = sum(map(sum, low))
+    total = 0
+    for layer in range(shape.layers):
+        moe = shape.experts if shape.has_experts(layer) else None
+        width = moe.width + moe.shared_width if moe is not None else shape.width
+        total += attention + MATRICES * (hidden + width)
+    return rank * total
+
+
 def kv_bytes_per_token(shape: Shape, tensor: int) -> int:
     """Return the bytes of one token in the cache of one die, in bf16.
 

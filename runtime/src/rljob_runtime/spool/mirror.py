@@ -16,6 +16,7 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from rljob_runtime.stacks.register import run_name
 COPY_EVERY_SECONDS = 5.0
 PENDING_STEPS = 256
 """Maximum number of records, about 8 kB each, that wait for the volume. Further records are not copied."""
+PENDING_SAMPLES = 16
+"""Number of waiting records from which samples, usually 50 kB and at most 15 MB of a step, are not copied."""
 DRAIN_SECONDS = 5.0
 """Time to wait for pending records at the end of the training."""
 CHUNK_BYTES = 1 << 20
@@ -79,7 +82,7 @@ class Mirror:
         self._lock = threading.Lock()
         self._first_failure = threading.Lock()
         """Acquired by the first failure, which is logged."""
-        self._pending: queue.Queue[StepRecord] = queue.Queue(PENDING_STEPS)
+        self._pending: queue.Queue[Callable[[Spool], None]] = queue.Queue(PENDING_STEPS)
         self._writer: threading.Thread | None = None
         self._over = threading.Event()
         """Set at the end of the training. Records that the volume does not accept after that are dropped."""
@@ -91,17 +94,23 @@ class Mirror:
 
     def append_step(self, record: StepRecord) -> None:
         """Queue a step's record for copying, in order. The training never waits for a hanging volume."""
+        self._write_later(lambda volume: volume.append_step(self._attempt, record), f"step {record.step}")
+
+    def write_samples(self, name: str, data: bytes) -> None:
+        """Queue the samples of a step likewise, unless so many records wait already that memory would fill up."""
+        if self._pending.qsize() < PENDING_SAMPLES:
+            self._write_later(lambda volume: volume.write_samples(self._attempt, name, data), name)
+
+    def _write_later(self, write: Callable[[Spool], None], what: str) -> None:
         if self._records is None:
             return
         if self._writer is None:
-            self._writer = threading.Thread(target=self._write_steps, args=(self._records,), daemon=True)
+            self._writer = threading.Thread(target=self._write_pending, args=(self._records,), daemon=True)
             self._writer.start()
         try:
-            self._pending.put_nowait(record)
+            self._pending.put_nowait(write)
         except queue.Full:
-            self._log(
-                TimeoutError(f"step {record.step} is not copied: {PENDING_STEPS} records already wait for the volume")
-            )
+            self._log(TimeoutError(f"{what} is not copied: {PENDING_STEPS} records already wait for the volume"))
 
     def drain(self) -> None:
         """Wait, with a limit, until all records are copied. Otherwise the last records are lost at exit."""
@@ -109,16 +118,16 @@ class Mirror:
         if not run_with_timeout(DRAIN_SECONDS, self._pending.join):
             self._log(TimeoutError(f"the volume did not respond within {DRAIN_SECONDS:g} s"))
 
-    def _write_steps(self, records: Spool) -> None:
+    def _write_pending(self, records: Spool) -> None:
         while True:
-            record, last_try = self._pending.get(), False
-            while not self._is_written(records, record) and not last_try:
+            write, last_try = self._pending.get(), False
+            while not self._is_written(records, write) and not last_try:
                 last_try = self._over.wait(COPY_EVERY_SECONDS)
             self._pending.task_done()
 
-    def _is_written(self, records: Spool, record: StepRecord) -> bool:
+    def _is_written(self, records: Spool, write: Callable[[Spool], None]) -> bool:
         try:
-            records.append_step(self._attempt, record)
+            write(records)
         except OSError as error:
             self._log(error)
             return False

@@ -149,6 +149,14 @@ class Spool:
         with contextlib.suppress(OSError):
             write_atomically(self.attempt_folder(attempt) / SpoolFile.LENGTHS, "".join(lines).encode())
 
+    def write_samples(self, attempt: int, name: str, data: bytes, keep: int | None = None) -> None:
+        """Write the samples of a step; with `keep`, delete all but so many newest files."""
+        folder = self.attempt_folder(attempt) / SpoolFile.SAMPLES
+        write_atomically(folder / name, data)
+        if keep is not None:
+            for old in sorted(folder.glob("*.jsonl"))[:-keep]:
+                old.unlink(missing_ok=True)
+
     def last_step(self, attempt: int) -> StepRecord | None:
         """Return the newest complete line."""
         try:

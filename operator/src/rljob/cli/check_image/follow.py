@@ -17,7 +17,6 @@ from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, StartReason, diagnose
 from rljob.core.observed import Manifest
-from rljob.reading.unschedulable import scheduler_sentences
 from rljob.render import injection
 from rljob.render.image_check import CONTAINER, ImageCheck, build_pod
 
@@ -193,9 +192,8 @@ def _explained(found: Diagnosis, check: ImageCheck) -> str:
         )
         return f"{image} cannot be pulled: {found.message}; {fix}"
     if found.reason is StartReason.POD_UNSCHEDULABLE:
-        said = re.sub(r"^pod \S+: \w+: ", "", found.message)
         fix = "choose another class with --class" if check.accelerator else "free a node, or name a class with --class"
-        return f"no node takes the pod: {' '.join(scheduler_sentences(said))} The check needs no device; {fix}"
+        return f"no node takes the pod: {found.message}; the check needs no device: {fix}"
     if found.reason is StartReason.CONTAINER_FAILED and of_runtime:
         return f"the runtime cannot be copied from {image}: {found.message}; pass the operator's image of this release"
     return f"the pod cannot run: {found.message}; check the rules of the namespace, or use another one with -n"

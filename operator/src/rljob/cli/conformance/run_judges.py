@@ -8,6 +8,7 @@ from typing import Any
 
 from rljob.cli.conformance.facts import Facts, Fault, PodFacts, Waited
 from rljob.cli.conformance.verdict import Verdict, confirmed, failed, not_applicable, not_run
+from rljob.reading import figures
 
 HCCL_ROWS = ("interface", "device links", "device addresses", "ports")
 """Rows of the node checks about HCCL (rljob_runtime.node_checks.evaluate.Check)."""
@@ -221,8 +222,9 @@ def judge_completes(facts: Facts) -> Verdict:
         return failed(f"the job succeeded at step {progress.get('step')} of {facts.plan.steps}")
     usage = finished.status.get("usage") or {}
     return confirmed(
-        f"{facts.plan.steps} steps in {len(finished.status.get('attempts') or ())} attempts, reward "
-        f"{progress.get('reward')}, goodput {usage.get('goodput', '?')}"
+        f"{figures.count(facts.plan.steps, 'step')} in "
+        f"{figures.count(len(finished.status.get('attempts') or ()), 'attempt')}, reward "
+        f"{figures.reward(progress.get('reward'))}, goodput {usage.get('goodput', '?')}"
     )
 
 

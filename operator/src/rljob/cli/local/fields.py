@@ -46,7 +46,8 @@ TREATMENT: Mapping[str, str | None] = {
     "workerGroups[].template.initContainers": NO_CONTAINERS,
     "workerGroups[].template.sidecars": NO_CONTAINERS,
     "podSpecPatch": NO_PODS,
-    "services": "containers do not run locally; start the service yourself, on its port of this machine",
+    "services": "containers do not run locally; start the service yourself, on its port of this machine, also a Shared "
+    "one",
     "code": USED,
     "initializers": USED,
     "initializers[].image": "no image runs locally; the packages of this Python are used",

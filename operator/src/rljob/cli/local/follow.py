@@ -193,13 +193,14 @@ def _displayed(attempt: Attempt, progress: Progress | None) -> tuple[dict[str, o
 
 def figures(progress: Progress) -> dict[str, object]:
     """Return what `status.progress` would hold, with the estimated end as a time of day."""
-    left = timedelta(seconds=(progress.total_steps - progress.step) * (progress.step_seconds or 0.0))
+    pace = progress.median_step_seconds or progress.step_seconds or 0.0
+    left = timedelta(seconds=(progress.total_steps - progress.step) * pace)
     shown: dict[str, object] = {
         "step": progress.step,
         "totalSteps": progress.total_steps,
         "reward": metric(progress.reward),
         "tokensPerSecondPerCard": metric(progress.tokens_per_second_per_card),
-        "clusterIdleRatio": metric(progress.cluster_idle_ratio, 2),
+        "clusterIdleRatio": metric(progress.cluster_idle_ratio),
     }
     if left and progress.phase is Phase.TRAINING:
         shown["eta"] = (datetime.fromtimestamp(progress.observed_time, UTC) + left).astimezone().strftime("%H:%M:%S")

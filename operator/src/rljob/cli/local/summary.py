@@ -9,6 +9,7 @@ from rljob.cli.errors import UsageError
 from rljob.cli.local.folder import JobFolder
 from rljob.cli.local.follow import Attempt
 from rljob.cli.report.local import local_run
+from rljob.cli.report.run import Wanted
 from rljob.cli.report.write_report import write_report
 from rljob.cli.status import table
 from rljob.reading.records import figure_table, figures
@@ -21,7 +22,7 @@ def tell_end(
     folder: JobFolder, attempt: Attempt, outcome: Outcome, progress: Progress | None, *, interrupted: bool
 ) -> None:
     """Print the summary of an attempt."""
-    run = local_run(folder.root)
+    run = local_run(folder.root, Wanted())
     if outcome.exit_code == ExitCode.DONE and (steps := figures(run.records)):
         print()
         print(plot([step.reward for step in steps], title="reward (mean score per step) over steps"), end="\n\n")

@@ -22,6 +22,7 @@ from rljob.render.configmap import spec_document
 POD_PATHS = (
     "model.path",
     "critic.path",
+    "trainer.lora.path",
     "data.train[]",
     "data.validation[]",
     "reward.path",

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,19 @@ from rljob.cli import kubectl
 from rljob.cli.errors import UsageError
 from rljob.cli.frozen import frozen_snapshot
 from rljob.cli.report import prometheus
-from rljob.cli.report.fetch import fetch_records
-from rljob.cli.report.local import read_folders
+from rljob.cli.report.fetch import fetch
+from rljob.cli.report.local import ATTEMPT, read_folder
 from rljob.cli.report.run import (
     Attempt,
+    Found,
     ReportRun,
     Setting,
+    Wanted,
     recorded_attempts,
     seconds_of,
     status_attempts,
     status_evaluations,
+    status_waits,
     step_seconds,
 )
 from rljob.core.launcher import LauncherOf
@@ -44,6 +48,8 @@ from rljob.render.names import UID_CHARACTERS, JobIdentity
 
 CLUSTER = re.compile(rf"((.+)-[0-9a-f]{{{UID_CHARACTERS}}})-\d+")
 """Format of RayCluster names: the prefix of the job's children, the job's name (render/names.py)."""
+NOTHING = "-/"
+"""Pattern of no folder: RayClusters have other names."""
 NO_JOB = (
     "The RLJob no longer exists in the cluster: attempts are derived from the records, and the configuration is "
     "unknown."
@@ -58,6 +64,7 @@ class Sources:
     prometheus_url: str | None = None
     since: float | None = None
     """Unix time in seconds from which Prometheus is queried if there is no RLJob."""
+    wanted: Wanted = dataclass_field(default_factory=Wanted)
 
 
 def cluster_run(
@@ -77,33 +84,35 @@ def cluster_run(
             raise
         job = None
     snapshot, notes = _snapshot(job, place, accelerators) if job is not None else (None, [NO_JOB])
-    records, source = _records(name, job, snapshot, place, sources)
-    if job is None and not records:
+    found = _read(name, job, snapshot, place, sources)
+    if job is None and not found.records and not found.samples:
         raise UsageError(
-            f"{name} is not in the cluster, and {source} contains no record of it; check the name, and the namespace "
-            "with -n"
+            f"{name} is not in the cluster, and {found.source} contains no record of it; check the name, and the "
+            "namespace with -n"
         )
-    if not records:
-        notes.append(f"There are no step records yet ({source}).")
+    if not found.records:
+        notes.append(f"There are no step records yet ({found.source}).")
     configuration = settings(job.get("spec") or {}, snapshot, launcher, accelerators) if job and snapshot else ()
-    return run_of(name, job, configuration, records, source, notes, now, place.namespace or "default")
+    return run_of(name, job, configuration, found, notes, now, place.namespace or "default")
 
 
 def run_of(
     name: str,
     job: Manifest | None,
     configuration: Sequence[Setting],
-    records: Sequence[Record],
-    source: str,
+    found: Found,
     notes: Sequence[str],
     now: float,
     namespace: str = "default",
 ) -> ReportRun:
     """Combine what was read into a report."""
+    records, source = found.records, found.source
     if job is None:
         attempts = recorded_attempts(records)
         begin = attempts[0].begin if attempts else math.nan
-        return ReportRun(namespace, name, "Unknown", "", source, records, attempts, begin, notes=notes)
+        return ReportRun(
+            namespace, name, "Unknown", "", source, records, attempts, begin, samples=found.samples, notes=notes
+        )
     status, metadata = job.get("status") or {}, job["metadata"]
     resolved = status.get("resolved") or {}
     devices = int(resolved.get("devices") or 0)
@@ -122,12 +131,14 @@ def run_of(
         records=records,
         attempts=attempts,
         created=seconds_of(metadata.get("creationTimestamp")),
+        waits=status_waits(status, attempts[0].begin if attempts else now),
         devices=devices,
         # The status sums up all attempts that have ended, and lists only some of them.
         held_seconds=float(usage.get("deviceSeconds", 0)) + math.fsum(a.held_seconds for a in running),
         productive_seconds=float(usage.get("productiveDeviceSeconds", 0))
         + math.fsum(a.productive_seconds for a in running if math.isfinite(a.productive_seconds)),
         settings=configuration,
+        samples=found.samples,
         decisions=[Setting(str(d["name"]), str(d["value"]), str(d["reason"])) for d in resolved.get("decisions") or ()],
         evaluations=status_evaluations(status),
         notes=[*map(str, status.get("notes") or ()), *notes],
@@ -180,20 +191,19 @@ def _snapshot(job: Manifest, place: kubectl.Place, accelerators: AcceleratorTabl
         return None, [f"The configuration cannot be read: {error}"]
 
 
-def _records(
-    name: str, job: Manifest | None, snapshot: Snapshot | None, place: kubectl.Place, sources: Sources
-) -> tuple[Sequence[Record], str]:
+def _read(name: str, job: Manifest | None, snapshot: Snapshot | None, place: kubectl.Place, sources: Sources) -> Found:
     if sources.folder is not None:
-        return _folder_records(name, job, sources.folder), str(sources.folder)
+        return read_folder(sources.folder, _folders(name, job, sources.folder), sources.wanted)
     if sources.prometheus_url is not None:
         namespace = job["metadata"]["namespace"] if job is not None else place.namespace or "default"
         begin = seconds_of(job["metadata"].get("creationTimestamp")) if job is not None else sources.since
         end = _end(job)
         server = prometheus.Server(sources.prometheus_url)
-        return prometheus.read_records(server, prometheus.Target(namespace, name, begin, end)), f"{server.url}"
+        target = prometheus.Target(namespace, name, begin, end)
+        return Found(prometheus.read_records(server, target), f"{server.url}")
     if job is None or snapshot is None:
-        return (), "the job has not started"
-    return fetch_records(job, snapshot.spec, place)
+        return Found((), "the job has not started")
+    return fetch(job, snapshot.spec, place, sources.wanted)
 
 
 def _end(job: Manifest | None) -> float:
@@ -203,16 +213,15 @@ def _end(job: Manifest | None) -> float:
     return finished + prometheus.LAG_SECONDS if math.isfinite(finished) else time.time()
 
 
-def _folder_records(name: str, job: Manifest | None, folder: Path) -> list[Record]:
-    """Read a log folder: the one of all jobs on the volume, or that of one RayCluster."""
+def _folders(name: str, job: Manifest | None, folder: Path) -> str:
+    """Return the pattern of the folders in a log folder: of all jobs on the volume, or of one RayCluster."""
     if not folder.is_dir():
         raise UsageError(f"--records {folder}: no such folder; use the path at which observability.logPath is mounted")
-    if records := read_folders(folder, ""):
-        return records
+    if any(folder.glob(f"{ATTEMPT}*")):
+        return ""
     if job is not None:
         metadata = job["metadata"]
-        who = JobIdentity(metadata.get("namespace", ""), name, metadata["uid"])
-        return read_folders(folder, f"{who.clusters}/")
+        return f"{JobIdentity(metadata.get('namespace', ''), name, metadata['uid']).clusters}/"
     clusters = (CLUSTER.fullmatch(path.name) for path in sorted(folder.iterdir()))
     prefixes = sorted({found[1] for found in clusters if found and found[2] == name})
     if len(prefixes) > 1:
@@ -220,4 +229,4 @@ def _folder_records(name: str, job: Manifest | None, folder: Path) -> list[Recor
             f"--records {folder} contains several jobs of this name ({', '.join(prefixes)}), and the cluster "
             "has none of them; use the folder of one RayCluster"
         )
-    return read_folders(folder, f"{prefixes[0]}-[0-9]*/") if prefixes else []
+    return f"{prefixes[0]}-[0-9]*/" if prefixes else NOTHING

@@ -14,6 +14,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.cli import kubectl
 from rljob.cli.errors import UsageError, as_usage_error
 from rljob.cli.live_pods import live_head, place_of
+from rljob.cli.report.run import Found, Wanted
 from rljob.core.observed import Manifest
 from rljob.reading.job_pods import CONTAINERS, HEAD, identity
 from rljob.reading.kept_records import (
@@ -24,18 +25,27 @@ from rljob.reading.kept_records import (
     reader_pod,
     record_folders,
 )
-from rljob.reading.records import Record
+from rljob.reading.samples import LIST_SAMPLES, READ_SAMPLES, Recorded, files, parse_samples
 from rljob.render.names import JobIdentity
 
 READ_SECONDS = 300
 
 
-def fetch_records(job: Manifest, spec: RLJobSpec, place: kubectl.Place) -> tuple[list[Record], str]:
-    """Return the records of every attempt and their source. Raise UsageError if no pod can read them."""
+def fetch(job: Manifest, spec: RLJobSpec, place: kubectl.Place, wanted: Wanted) -> Found:
+    """Return what is wanted of every attempt. Raise UsageError if no pod can read it."""
     with opened(job, spec, place) as found:
-        command = ["exec", found.pod, "--container", found.container, "--", "sh", "-c", LIST_RECORDS, found.folder]
-        text = kubectl.run([*command, found.between], found.place, seconds=READ_SECONDS)
-    return parse_listing(text), found.source
+        records = parse_listing(_run(found, LIST_RECORDS, found.between)) if wanted.steps else []
+        answers: list[Recorded] = []
+        if wanted.samples is not None:
+            chosen = wanted.samples(files(_run(found, LIST_SAMPLES, found.between).split("\n")))
+            if chosen:
+                answers = parse_samples(_run(found, READ_SAMPLES, *(each.path for each in chosen)))
+    return Found(records, found.source, answers)
+
+
+def _run(found: Opened, script: str, *words: str) -> str:
+    command = ["exec", found.pod, "--container", found.container, "--", "sh", "-c", script, found.folder, *words]
+    return kubectl.run(command, found.place, seconds=READ_SECONDS)
 
 
 @dataclass(frozen=True)

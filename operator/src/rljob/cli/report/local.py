@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
 from rljob.cli.errors import UsageError
-from rljob.cli.report.run import Attempt, ReportRun, Setting, recorded_attempts
+from rljob.cli.report.run import Attempt, Found, ReportRun, Setting, Wanted, recorded_attempts
 from rljob.reading.records import Record, read_records
+from rljob.reading.samples import ALL, Recorded, files, parse_lines
 from rljob_runtime.contract import ContractError, ExitCode, JobConfig, Phase, Progress, SpoolFile
 
 ATTEMPT = "attempt-"
+RECORD_BYTES = 256 << 20
+"""Most bytes of a file: 100,000 steps with 60 metrics have half of that."""
+
+
+def read_record(path: Path) -> str:
+    """Return a file that the author of a job may have written: neither a pipe nor a link, and no more than a bound."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123 - flags
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"{path} is no regular file; remove it from the records")
+            text = file.read(RECORD_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}; correct it, or remove it from the records"
+        ) from error
+    if len(text) > RECORD_BYTES:
+        raise UsageError(f"{path} has more than {RECORD_BYTES >> 20} MiB; remove it from the records")
+    return text.decode(errors="replace")
 
 
 def read_folders(root: Path, pattern: str) -> list[Record]:
@@ -21,13 +42,24 @@ def read_folders(root: Path, pattern: str) -> list[Record]:
     for path in sorted(root.glob(f"{pattern}{ATTEMPT}*/{SpoolFile.STEPS.value}")):
         number = path.parent.name.removeprefix(ATTEMPT)
         if number.isdigit():
-            records += read_records(path.read_text(errors="replace"), int(number))
+            records += read_records(read_record(path), int(number))
     return records
 
 
-def local_run(root: Path) -> ReportRun:
+def read_folder(root: Path, pattern: str, wanted: Wanted) -> Found:
+    """Read what is wanted of every attempt in the matching folders below root."""
+    answers: list[Recorded] = []
+    if wanted.samples is not None:
+        found = files(str(path.relative_to(root)) for path in root.glob(f"{pattern}{ALL}"))
+        for each in wanted.samples(found):
+            answers += parse_lines(read_record(root / each.path), each.attempt)
+    return Found(read_folders(root, pattern) if wanted.steps else [], str(root), answers)
+
+
+def local_run(root: Path, wanted: Wanted) -> ReportRun:
     """Gather the records of a local run. Raise UsageError if there are none."""
-    records = read_folders(root / "spool", "")
+    found = read_folder(root / "spool", "", wanted)
+    records = found.records
     try:
         config = JobConfig.from_json((root / "job.json").read_bytes())
     except (OSError, ContractError) as error:
@@ -45,6 +77,7 @@ def local_run(root: Path) -> ReportRun:
         message=attempts[-1].message if attempts else "",
         source=str(root / "spool"),
         records=records,
+        samples=found.samples,
         attempts=attempts,
         created=attempts[0].begin if attempts else math.nan,
         devices=config.devices,

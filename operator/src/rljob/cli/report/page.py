@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from rljob.cli.report import plots
+from rljob.cli.report import answers, plots
 from rljob.cli.report.run import Attempt, ReportRun, Setting
 from rljob.cli.report.svg import number
-from rljob.reading import records
+from rljob.reading import figures, records
 
 PALETTE = (
     ("#0072b2", "#56a8e0"),
@@ -58,6 +58,7 @@ svg text{font-size:13px;fill:var(--soft)}
 .grid{stroke:var(--line);stroke-width:.6}.axis{stroke:var(--soft);stroke-width:.8}
 .mark{stroke:var(--ink);stroke-width:1;stroke-dasharray:4 3;opacity:.6}
 .line{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
+.line.thin{stroke-width:.8;opacity:.6}
 .hit{fill:transparent}.hit:hover{fill:var(--hover)}
 .span.good{fill:var(--good)}.span.bad{fill:var(--bad)}.span.other{fill:var(--other)}
 .legend{list-style:none;margin:.3rem 0 0;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1rem;font-size:.85rem}
@@ -69,7 +70,11 @@ th,td{text-align:left;vertical-align:top;padding:.25rem .9rem .25rem 0;border-bo
 overflow-wrap:anywhere}
 td.n{text-align:right;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 th{color:var(--soft);font-weight:600;white-space:nowrap}
-summary{cursor:pointer}footer{margin-top:2rem;font-size:.8rem}
+.answer{border-left:3px solid var(--line);padding-left:.7rem;margin:.6rem 0;font-size:.85rem}
+.answer p{margin:0;font-weight:600;white-space:pre-wrap}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem .8rem;margin:.1rem 0}dt{color:var(--soft)}
+dd{margin:0;min-width:0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:ui-monospace,monospace}
+details details{margin-left:1rem}summary{cursor:pointer}footer{margin-top:2rem;font-size:.8rem}
 """
 
 
@@ -129,7 +134,7 @@ def _facts(run: ReportRun) -> Iterator[str]:
         if field in chosen:
             yield f"{label}{chosen[field]}"
     if run.devices:
-        yield f"{run.devices} devices"
+        yield figures.count(run.devices, "device")
     if math.isfinite(run.created):
         yield f"made {_time(run.created)}"
 
@@ -155,11 +160,13 @@ def _tiles(run: ReportRun) -> Iterator[tuple[str, str]]:
 
 def _sections(run: ReportRun) -> Iterator[str]:
     if steps := records.figures(run.records):
-        figures = records.figure_table(steps)
-        yield section("Figures", table(figures[0], figures[1:], numbers=(1, 2, 3)))
+        head, *rows = records.figure_table(steps)
+        yield section("Figures", table(head, rows, numbers=(1, 2, 3)))
+    if run.samples:
+        yield section("Answers of the model", answers.tables(run.samples))
     if run.attempts:
-        rows = [_attempt(attempt) for attempt in run.attempts]
-        yield section("Attempts", table(ATTEMPT_HEAD, rows, numbers=(0, 4, 5)))
+        attempts = [_attempt(attempt) for attempt in run.attempts]
+        yield section("Attempts", table(ATTEMPT_HEAD, attempts, numbers=(0, 4, 5)))
     if run.evaluations:
         yield section("Evaluations", table(EVALUATION_HEAD, run.evaluations, numbers=(0, 2)))
     if run.decisions:

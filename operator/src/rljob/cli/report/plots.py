@@ -24,11 +24,10 @@ STAGES = (
     ("update_actor", "actor update"),
     ("update_weights", "weights to rollout"),
     ("save_checkpoint", "checkpoint"),
-    ("testing", "validation"),
 )
 """Stages that the trainer measures, in their order in a step (verl/trainer/ppo/v1/trainer_base.py, 0.9.1)."""
-OUTSIDE = "testing"
-"""Stages that are not part of the metric `timing_s/step`."""
+VALIDATION_SECONDS = "timing_s/testing"
+"""verl measures a validation after the step, which does not contain it."""
 OTHER = "other"
 TIMELINE_POINTS = 200
 SECONDS_AN_HOUR = 3600.0
@@ -92,6 +91,14 @@ TABLE = (
         ),
     ),
     Figures(
+        "validation",
+        "Validation time",
+        "Duration of the validation after a step.",
+        "s",
+        ((VALIDATION_SECONDS, "validation"),),
+        optional=True,
+    ),
+    Figures(
         "entropy",
         "Entropy",
         "Entropy of the policy; exploration ends when it collapses.",
@@ -131,7 +138,8 @@ def _figure(run: ReportRun, row: Figures) -> str:
         return by_step[step].metrics.get(key, math.nan) * row.scale if step in by_step else math.nan
 
     series = [Series(label, [value(step, key) for step in x]) for key, label in row.series]
-    plot = Plot(row.name, row.title, row.note, row.unit, x, "step", series, marks=_marks(run))
+    dotted = frozenset(label for key, label in row.series if key == VALIDATION)
+    plot = Plot(row.name, row.title, row.note, row.unit, x, "step", series, marks=_marks(run), dotted=dotted)
     return "" if row.optional and not plot.points else draw(plot)
 
 
@@ -145,7 +153,7 @@ def _stages(run: ReportRun) -> Plot:
     return Plot(
         "stages",
         "Step time by stage",
-        "Seconds of each stage as the trainer measured them, stacked; validation is not part of the step.",
+        "Seconds of each stage as the trainer measured them, stacked. A validation comes after its step.",
         "s",
         [record.step for record in steps],
         "step",
@@ -157,7 +165,7 @@ def _stages(run: ReportRun) -> Plot:
 
 def _other(record: Record) -> float:
     """Return the part of the step that is in no stage."""
-    known = (record.metrics.get(f"timing_s/{stage}", 0.0) for stage, _ in STAGES if stage != OUTSIDE)
+    known = (record.metrics.get(f"timing_s/{stage}", 0.0) for stage, _ in STAGES)
     return max(0.0, step_seconds(record) - math.fsum(known))
 
 

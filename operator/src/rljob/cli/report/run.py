@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from rljob.reading.records import Record, kept
+from rljob.reading.samples import Recorded, SampleFile
 from rljob_runtime.contract import StepMetric
 
 
@@ -44,6 +45,25 @@ class Setting:
     """Who set the value: the job or a recipe; empty for a default."""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What to read of a run."""
+
+    steps: bool = True
+    samples: Callable[[list[SampleFile]], list[SampleFile]] | None = None
+    """Chooses the samples to read; None reads none."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was read of a run."""
+
+    records: Sequence[Record]
+    source: str
+    """Where it was read, for people."""
+    samples: Sequence[Recorded] = ()
+
+
 EVALUATION_FIELDS = ("step", "state", "score", "name", "message")
 """Fields of status.evaluation.steps."""
 
@@ -62,6 +82,8 @@ class ReportRun:
     attempts: Sequence[Attempt]
     created: float = math.nan
     """When the job was created."""
+    waits: Sequence[tuple[str, float]] = ()
+    """What the job waited for before its first attempt, in that order, and when each ended (Unix seconds)."""
     devices: int = 0
     held_seconds: float = math.nan
     """Device-seconds of all attempts, as far as they are known."""
@@ -69,6 +91,8 @@ class ReportRun:
     """Part of the device-seconds spent on steps that no later attempt repeated."""
     settings: Sequence[Setting] = ()
     decisions: Sequence[Setting] = ()
+    samples: Sequence[Recorded] = ()
+    """Recorded answers, by step."""
     evaluations: Sequence[tuple[str, ...]] = ()
     """Of checkpoints, by jobs of their own: the texts of EVALUATION_FIELDS."""
     notes: Sequence[str] = ()
@@ -78,6 +102,17 @@ class ReportRun:
     def steps(self) -> list[Record]:
         """The steps that produced the model."""
         return kept(self.records)
+
+
+WAITS = (("Initialized", "initializers"), ("Admitted", "queue"), ("ClusterReady", "pods"))
+"""Conditions of a status that a job meets one after another before its first attempt, and what each waits for."""
+
+
+def status_waits(status: Mapping[str, Any], first: float) -> list[tuple[str, float]]:
+    """Return what a job waited for until its first attempt began; what a later attempt waited for is not included."""
+    known = {entry["type"]: entry for entry in status.get("conditions") or () if entry.get("status") == "True"}
+    ends = ((label, seconds_of(known[kind].get("lastTransitionTime"))) for kind, label in WAITS if kind in known)
+    return [(label, end) for label, end in ends if not end > first + 1]
 
 
 def seconds_of(text: object) -> float:

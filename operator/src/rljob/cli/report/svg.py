@@ -15,6 +15,8 @@ from html import escape
 
 WIDTH, HEIGHT = 760.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 22.0, 40.0
+DOT = 4.0
+"""Radius of a dot."""
 MAX_POINTS = 240
 """Columns of a plot. Longer runs are averaged, which keeps the page small and every column a few pixels wide."""
 COLOURS = 12
@@ -69,6 +71,8 @@ class Plot:
     spans: Sequence[Span] = ()
     stacked: bool = False
     x_unit: str = "step"
+    dotted: frozenset[str] = frozenset()
+    """Labels of series with few values: each is a dot, joined by a line."""
 
     @property
     def points(self) -> int:
@@ -233,6 +237,9 @@ def _marks(frame: Frame, plot: Plot) -> Iterator[str]:
 
 def _lines(frame: Frame, plot: Plot) -> Iterator[str]:
     for colour, series in enumerate(plot.series):
+        if series.label in plot.dotted:
+            yield from _dots(frame, plot, series, colour)
+            continue
         path, before = "", False
         for x, value in zip(plot.x, series.values, strict=True):
             known = math.isfinite(value)
@@ -242,6 +249,15 @@ def _lines(frame: Frame, plot: Plot) -> Iterator[str]:
             before = known
         if path:
             yield f'<path class="line c{colour % COLOURS}" d="{path}"/>'
+
+
+def _dots(frame: Frame, plot: Plot, series: Series, colour: int) -> Iterator[str]:
+    places = [(frame.x(x), frame.y(v)) for x, v in zip(plot.x, series.values, strict=True) if math.isfinite(v)]
+    if len(places) > 1:
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        yield f'<path class="line thin c{colour % COLOURS}" d="M{path}"/>'
+    for x, y in places:
+        yield f'<circle class="bar c{colour % COLOURS}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT:g}"/>'
 
 
 def _stack(frame: Frame, plot: Plot) -> Iterator[str]:

@@ -13,7 +13,8 @@ from rljob.cli import output
 from rljob.cli.errors import UsageError
 from rljob.cli.report.page import page
 from rljob.cli.report.run import EVALUATION_FIELDS, ReportRun
-from rljob.cli.status import ABSENT, table
+from rljob.cli.status import table
+from rljob.reading.figures import ABSENT
 from rljob.reading.records import number
 
 HEADS = ("ATTEMPT", "OUTCOME", "REASON", "FROM STEP", "LAST STEP")

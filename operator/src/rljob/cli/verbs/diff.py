@@ -10,6 +10,7 @@ from rljob.cli.arguments import Commands, Parser, file_command
 from rljob.cli.errors import UsageError
 from rljob.cli.exits import Exit
 from rljob.cli.output import DATA, data_page
+from rljob.cli.verbs.apply import OVER
 
 if TYPE_CHECKING:
     from rljob.cli.diff import Changes
@@ -98,4 +99,5 @@ def _against_cluster(job: JobManifest, chosen: argparse.Namespace) -> Changes:
     )
     if wanted.spec is None:
         raise UsageError(f"{job.source}: {job.name}: {'; '.join(map(str, wanted.violations))}")
-    return against_job(frozen.spec, now.spec or frozen.spec, wanted.spec)
+    state = str((live.get("status") or {}).get("state"))
+    return against_job(frozen.spec, now.spec or frozen.spec, wanted.spec, ended=state if state in OVER else "")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rljob.cli import kubectl, output
 from rljob.cli.arguments import Commands, Parser, add_interval, job_command
 from rljob.cli.errors import UsageError
-from rljob.cli.status import ABSENT, table
+from rljob.cli.status import table
+from rljob.reading.figures import ABSENT
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest

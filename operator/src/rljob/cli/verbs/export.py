@@ -17,7 +17,8 @@ from rljob.api.group import GROUP
 from rljob.cli import kubectl, output
 from rljob.cli.arguments import Commands, Parser, job_command
 from rljob.cli.errors import UsageError
-from rljob.cli.status import ABSENT, table
+from rljob.cli.status import table
+from rljob.reading.figures import ABSENT
 from rljob.render.labels import EXPORT
 
 FORMS = "/folder, pvc:CLAIM[/folder], hf:owner/name or modelscope:owner/name"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from rljob.cli import kubectl, output
 from rljob.cli.arguments import Commands, Parser, add_all_namespaces, command
-from rljob.cli.status import ABSENT, status_document, table
+from rljob.cli.status import status_document, table
+from rljob.reading import figures
+from rljob.reading.figures import ABSENT
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest
@@ -68,13 +70,12 @@ def list_page(jobs: Sequence[Manifest], now: datetime, *, wide: bool, everywhere
 def _row(job: Manifest, now: datetime, *, wide: bool) -> tuple[str, ...]:
     status, spec = job.get("status") or {}, job.get("spec") or {}
     progress = status.get("progress") or {}
-    step = f"{progress.get('step', 0)}/{progress.get('totalSteps', '?')}" if progress else ABSENT
     cells = (
         str(job["metadata"]["name"]),
         str(status.get("state") or "Unknown"),
-        step,
-        str(progress.get("reward", ABSENT)),
-        str(progress.get("tokensPerSecondPerCard", ABSENT)),
+        figures.steps(progress),
+        figures.reward(progress.get("reward")),
+        figures.rate(progress.get("tokensPerSecondPerCard")),
         str(status.get("restarts", 0)),
         age(job["metadata"].get("creationTimestamp"), now),
     )

@@ -25,7 +25,7 @@ def add(commands: Commands[Parser]) -> None:
     """Add the command of each topic."""
     about = commands.add_parser("recipes", help="list, show and compare the recipes of the cluster")
     about.examples = EXAMPLES
-    topics = about.add_subparsers(dest="topic", required=True, metavar="TOPIC")
+    topics = about.add_subparsers(dest="topic", required=True, metavar="ACTION")
     where = "namespace of RLRecipes; default: the namespace of the context"
     command(
         topics,

@@ -26,6 +26,11 @@ def _run(chosen: argparse.Namespace) -> int:
     does = "saves a checkpoint and continues in a new cluster"
     without = "begins at step 0 in a new cluster, because it has no spec.checkpoint"
     wanted = change.Change(
-        patches.restart(value), does, without, ("restartRequest", value), ("metadata", "annotations", group.RESTART)
+        patches.restart(value),
+        does,
+        without,
+        (("restartRequest", value), ("state", "Training")),
+        ("metadata", "annotations", group.RESTART),
+        {"Suspended": f"`rljob resume {chosen.name}` begins a new cluster with the edited fields"},
     )
     return change.apply(chosen, wanted)

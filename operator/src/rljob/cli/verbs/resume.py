@@ -25,7 +25,7 @@ def _run(chosen: argparse.Namespace) -> int:
         patches.resume(),
         "continues from its last checkpoint",
         "begins at step 0, because it has no spec.checkpoint",
-        ("state", "Training"),
+        (("state", "Training"),),
         ("spec", "suspend"),
     )
     return change.apply(chosen, wanted)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rljob.reading.records import Record
 
 STEPS = 10
-HEADS = ("STEP", "ATTEMPT", "REWARD", "SECONDS", "TPS/CARD", "DP IDLE")
+HEADS = ("STEP", "ATTEMPT", "REWARD", "TIME", "TPS/CARD", "DP IDLE")
 WIDE = ("FIRST DP IDLE", "ENDED")
 
 
@@ -39,10 +39,11 @@ def _steps(chosen: argparse.Namespace) -> int:
     import csv
     import io
 
+    from rljob.cli.report.run import Wanted
     from rljob.cli.status import table
     from rljob.reading.records import kept
 
-    run = gather(chosen)
+    run = gather(chosen, Wanted())
     steps = kept(run.records)[-chosen.last :]
     if chosen.output in output.DATA:
         rows = [{"step": each.step, "attempt": each.attempt, "metrics": dict(each.metrics)} for each in steps]
@@ -64,19 +65,17 @@ def _row(record: Record, *, wide: bool) -> tuple[str, ...]:
     import math
     from datetime import UTC, datetime
 
-    from rljob.reading.records import number
+    from rljob.reading import figures
     from rljob_runtime.contract import StepMetric
 
-    def shown(metric: StepMetric, digits: int) -> str:
-        return number(record.metrics.get(metric, math.nan), digits)
-
+    found = record.metrics.get
     ended = f"{datetime.fromtimestamp(record.time, UTC):%Y-%m-%dT%H:%M:%SZ}" if math.isfinite(record.time) else "-"
     return (
         str(record.step),
         str(record.attempt),
-        shown(StepMetric.REWARD, 3),
-        shown(StepMetric.STEP_SECONDS, 2),
-        shown(StepMetric.STEP_TPS_PER_CARD, 0),
-        shown(StepMetric.CLUSTER_IDLE, 3),
-        *((shown(StepMetric.FIRST_DP_IDLE, 3), ended) if wide else ()),
+        figures.reward(found(StepMetric.REWARD)),
+        figures.seconds(found(StepMetric.STEP_SECONDS)),
+        figures.rate(found(StepMetric.STEP_TPS_PER_CARD)),
+        figures.share(found(StepMetric.CLUSTER_IDLE)),
+        *((figures.share(found(StepMetric.FIRST_DP_IDLE)), ended) if wide else ()),
     )

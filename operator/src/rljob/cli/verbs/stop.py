@@ -28,6 +28,6 @@ def _run(chosen: argparse.Namespace) -> int:
     does = "ends at once, without a checkpoint" if chosen.now else "saves a checkpoint and ends"
     without = does if chosen.now else "ends without a checkpoint, because it has no spec.checkpoint"
     wanted = change.Change(
-        patches.stop(now=chosen.now), does, without, ("state", "Stopped"), ("spec", "stop", "requested")
+        patches.stop(now=chosen.now), does, without, (("state", "Stopped"),), ("spec", "stop", "requested")
     )
     return change.apply(chosen, wanted)

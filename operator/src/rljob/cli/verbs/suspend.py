@@ -25,7 +25,7 @@ def _run(chosen: argparse.Namespace) -> int:
         patches.suspend(),
         "saves a checkpoint and releases its NPUs; `rljob resume` lets it continue",
         "releases its NPUs; without spec.checkpoint nothing is saved, and `rljob resume` lets it begin at step 0",
-        ("state", "Suspended"),
+        (("state", "Suspended"),),
         ("spec", "suspend"),
     )
     return change.apply(chosen, wanted)

@@ -28,16 +28,17 @@ def add(commands: Commands[Parser]) -> None:
             ("validate -f job.yaml", "check a job without a cluster"),
             (
                 "validate -f jobs/ --cluster -o json",
-                "check a folder with the recipes and nodes of the cluster, for a program",
+                "check a folder with recipes, nodes, claims and policies of the cluster, for a program",
             ),
         ),
     )
 
 
 def _validate(chosen: argparse.Namespace) -> int:
-    from rljob.cli.judged import chosen_files, complain, judge, with_hardware
+    from rljob.cli.judged import chosen_files, complain, judge, with_cluster, with_dry_run
 
-    judged = with_hardware(judge(chosen_files(chosen), chosen), chosen)
+    files = chosen_files(chosen)
+    judged = with_dry_run(with_cluster(judge(files, chosen), files, chosen), chosen)
     if chosen.output in DATA:
         print(data_page([_verdict(job, checked) for job, checked in judged], chosen.output))
     else:

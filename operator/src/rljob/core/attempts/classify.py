@@ -103,6 +103,9 @@ POD_REASONS: Mapping[str, FailureRow] = {
 }
 
 
+DELETED = "a pod of the cluster was deleted, so that its preStop hook stopped the run"
+
+
 @dataclass(frozen=True)
 class Failure:
     """The classified end of an attempt."""
@@ -158,6 +161,8 @@ def classify(outcome: Outcome, pods: Iterable[Manifest] = (), killed: Iterable[s
     for word, seen, node in (*_evidence(pods), *gone):
         message = f"{seen}; {outcome.message}" if outcome.message else seen
         return replace(failure, cause=POD_REASONS[word].cause, reason=word, message=message, node=node)
+    if code == ExitCode.STOPPED:
+        return replace(failure, cause=FailureCause.PREEMPTION, message=f"{DELETED}; {outcome.message}")
     row = REASONS.get(failure.reason) or final
     return replace(failure, cause=row.cause) if row is not None else failure
 
@@ -310,10 +315,20 @@ def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, se
     wait = _backoff(restart.backoff_seconds, tries, seed)
     action = _scope(failure, restart, counted, wait)
     exclude = rule is not None and rule.action == "ExcludeNodeAndRestart"
-    named = f"restart rule {rule.name}: {rule.action}" if rule else f"counted as {failure.cause.value}"
+    named = f"restart rule {rule.name}: {rule.action}" if rule else _counted(failure.cause, counted, restart)
     if exclude and failure.node is None:
         named += ", but the node to exclude is not known"
     return Verdict(action, failure, counted, wait, exclude, named)
+
+
+def _counted(cause: FailureCause, counted: Budget, restart: Restart) -> str:
+    """Return what a restart costs."""
+    if cause is FailureCause.PREEMPTION:
+        return "counts against no limit of restarts"
+    if cause is FailureCause.INFRASTRUCTURE:
+        number, limit = counted.infrastructure_failures, restart.max_infrastructure_restarts
+        return f"{number} of {limit} by restart.maxInfrastructureRestarts"
+    return f"{counted.user_failures} of {restart.max_restarts} by restart.maxRestarts"
 
 
 def renewed(spent: Budget, saved_step: int) -> Budget:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from rljob.core.attempts.container_failures import has_no_allowed_user
+from rljob.core.attempts.scheduler_messages import explained
 from rljob.core.attempts.start_advice import USER_ADVICE, pull_advice
 from rljob.core.manifest_facts import counted_workers, is_deleted, wanted_workers
 from rljob.core.observed import Manifest
@@ -35,8 +36,8 @@ class StartReason(enum.StrEnum):
     NO_PODS = "NoPods"
     """KubeRay has created no pods: it does not run, does not watch the namespace, or has many clusters to create."""
     PODS_REFUSED = "PodsRefused"
-    """KubeRay, or for an initializer the controller of Jobs, could not create pods, for example because of the
-    namespace's quota; the message quotes it."""
+    """KubeRay, or for an initializer the controller of Jobs, or for a shared service that of ReplicaSets, could not
+    create pods, for example because of the namespace's quota; the message quotes it."""
 
 
 PROBLEMS = frozenset(StartReason) - {StartReason.POD_STARTING, StartReason.NO_PODS}
@@ -136,12 +137,14 @@ def _all_ready(existing: int, expected: Expected) -> str:
     return f"{ready}; KubeRay has counted {expected.counted} of {expected.workers} workers so far"
 
 
-def refusal(cluster: Manifest) -> Diagnosis | None:
-    """Return KubeRay's error about creating pods: its condition ReplicaFailure, which it removes on success."""
-    for condition in (cluster.get("status") or {}).get("conditions") or ():
+def refusal(owner: Manifest, controller: str = "KubeRay") -> Diagnosis | None:
+    """Return the error about creating pods of a RayCluster or Deployment: a condition that is removed on success."""
+    for condition in (owner.get("status") or {}).get("conditions") or ():
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
             said = _short(str(condition.get("message") or "no message"))
-            return Diagnosis(StartReason.PODS_REFUSED, f"KubeRay: {condition.get('reason', 'ReplicaFailure')}: {said}")
+            return Diagnosis(
+                StartReason.PODS_REFUSED, f"{controller}: {condition.get('reason', 'ReplicaFailure')}: {said}"
+            )
     return None
 
 
@@ -181,10 +184,8 @@ def _waiting(pod: Manifest, reasons: frozenset[str], reason: StartReason) -> Dia
 def _unschedulable(pod: Manifest) -> Diagnosis | None:
     for condition in pod.get("status", {}).get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            detail = _short(condition.get("message", ""))
-            return Diagnosis(
-                StartReason.POD_UNSCHEDULABLE, f"pod {_name(pod)}: {condition.get('reason', 'Pending')}: {detail}"
-            )
+            said = _short(str(condition.get("message") or condition.get("reason") or ""))
+            return Diagnosis(StartReason.POD_UNSCHEDULABLE, f"pod {_name(pod)}: {explained(said)}")
     return None
 
 

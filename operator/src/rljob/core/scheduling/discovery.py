@@ -151,7 +151,13 @@ def _fitting(spec: RLJobSpec, group: WorkerGroup, nodes: Nodes) -> tuple[list[in
     fitting = [at for at, node in enumerate(nodes.items) if _site(spec, node, node.devices).room(group)]
     name, amount = spec.accelerator.class_, f"{group.devices_per_node} {facts.resource}"
     if not fitting:
-        seen, hint = _seen(facts, labelled, whole, amount), _hint(spec, nodes, labelled, whole)
+        seen, most = (
+            _seen(facts, labelled, whole, amount),
+            max((n.devices.get(facts.resource, 0) for n in labelled), default=0),
+        )
+        hint = _hint(spec, nodes, labelled, whole)
+        if 0 < most < group.devices_per_node:
+            hint = f"the largest offers {most}; lower workerGroups[{group.name}].devicesPerNode"
         text = f"no node of the cluster fits class {name}: of {len(nodes.items)} nodes {seen}; {hint}"
         return fitting, Violation(FIELD, text)
     if len(fitting) < group.nodes:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from rljob.core.attempts.scheduler_messages import explained
 from rljob.core.jitter import jittered
 from rljob.core.observed import Manifest
 from rljob.core.scheduling.scheduled import placed_time, scheduled_condition
@@ -66,7 +67,7 @@ def find_holding(
     name, _, condition = waiting[0]
     first = min(placed_time(pod) for _, pod, _ in waiting)
     began = max(first, min(map(placed_time, placed))) if placed else None
-    return Holding(len(placed), len(waiting), began, f"pod {name}: {_short(str(condition['message']))}")
+    return Holding(len(placed), len(waiting), began, f"pod {name}: {_short(explained(str(condition['message'])))}")
 
 
 def bound_seconds(partial_seconds: float, seed: str) -> float:

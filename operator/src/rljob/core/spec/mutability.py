@@ -52,6 +52,7 @@ MUTABILITY: tuple[Rule, ...] = (
     Rule("stop.requested", ChangeEffect.AT_ONCE, "true ends the job after a checkpoint; false does not take it back"),
     Rule("trainer.steps", ChangeEffect.NEXT_GENERATION, "may only grow (checked by CEL, and again after the merge)"),
     Rule("trainer.mode", ChangeEffect.NEVER, "modes count the prompts differently; create a new job"),
+    Rule("trainer.lora", ChangeEffect.NEVER, "its checkpoints have an adapter of this shape; create a new job"),
     Rule("launcher.type", ChangeEffect.NEVER, "its checkpoints are of no use to another trainer; create a new job"),
     Rule("code.configMap", ChangeEffect.NEVER, "copied when the job began; create a new job"),
     Rule("managedBy", ChangeEffect.NEVER, "CEL refuses the edit; create a new job"),

@@ -19,7 +19,6 @@ from rljob.core.spec.mutability import differences, listed, training_hash
 from rljob.core.step import step
 from rljob.render import labels
 
-TAKES_EFFECT = f"the next cluster generation takes it: set the annotation {labels.RESTART} to a new value"
 KEEPS = "the job keeps the spec that it began with"
 REFRESH = (
     f"set the annotation {labels.REFRESH} to a new value to let the next cluster generation read the recipes again"
@@ -74,9 +73,19 @@ def _pending_changes(context: Context) -> Report | None:
     if frozen is None:
         # Between the intent and the snapshot, or after somebody deleted the snapshot.
         same = training_hash(wanted) == context.resolved.spec_hash
-        return NOTHING if same else Report(Reason.SPEC_CHANGED, f"{KEEPS}; {TAKES_EFFECT}")
+        return NOTHING if same else Report(Reason.SPEC_CHANGED, f"{KEEPS}; {_takes_effect(context)}")
     changes = context.derived.differences.get(lambda: differences(frozen, wanted))
-    return Report(Reason.SPEC_CHANGED, f"{listed(changes)}; {TAKES_EFFECT}") if changes else NOTHING
+    return Report(Reason.SPEC_CHANGED, f"{listed(changes)}; {_takes_effect(context)}") if changes else NOTHING
+
+
+def _takes_effect(context: Context) -> str:
+    name = context.job.name
+    how = (
+        f"`rljob resume {name}`"
+        if context.raw_spec.get("suspend") is True
+        else f"`rljob restart {name}`, or a new value of the annotation {labels.RESTART}"
+    )
+    return f"the next cluster generation takes it: {how}"
 
 
 def _recipe_drift(context: Context) -> Report | None:
@@ -108,10 +117,10 @@ def _renderer_drift(context: Context) -> Report | None:
         return Report(
             Reason.RUNTIME_CHANGED,
             f"the running cluster has the runtime of {annotations[labels.RUNTIME_IMAGE]}, this operator injects that "
-            f"of {image}; {TAKES_EFFECT}",
+            f"of {image}; {_takes_effect(context)}",
         )
     return Report(
         Reason.RENDERER_CHANGED,
         f"the running cluster was rendered by version {made_by}, this operator renders by version "
-        f"{labels.RENDERER_VERSION}; {TAKES_EFFECT}",
+        f"{labels.RENDERER_VERSION}; {_takes_effect(context)}",
     )

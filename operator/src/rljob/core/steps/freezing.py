@@ -133,16 +133,14 @@ def _freeze(context: Context, spec: RLJobSpec, snapshot: configmap.Snapshot | No
         return report_not_ready(context, context.status, Reason.INVALID_SPEC.value, str(unknown[0]), problem=True)
     generation, name = context.intent.cluster_generation, context.intent.cluster_name
     config = context.launcher(spec).job_config(context.job, spec, generation, pinned_path(context.resolved))
-    frozen = configmap.build_cluster_config(
-        context.job,
-        spec,
-        generation,
-        config,
+    found = configmap.Circumstances(
         _avoided(context),
         context.reserved_ports,
         context.gang,
         _pod_group_fields(context),
+        names.generation_in(context.resolved.snapshot_name),
     )
+    frozen = configmap.build_cluster_config(context.job, spec, generation, config, found)
     if snapshot is not None:
         frozen = configmap.with_snapshot(frozen, snapshot)
     token = CreateToken(build_token_secret(context.job, generation), job_uid=context.job.uid, cluster_name=name)

@@ -28,9 +28,12 @@ from rljob.render import configmap, names
 from rljob.render.accelerators import facts_of
 from rljob.render.initializer import initializers
 from rljob.render.podgroup import Gang
+from rljob.render.shared_services import shared
 
 DECISIVE = Requirements(siblings=True, nodes=True, pod_groups=True, stops_here=True)
 """What the decisions of the next generation depend on."""
+SERVICES_MAX = 8
+"""Services of one spec."""
 
 
 @step(DECISIVE, when=lambda seen: not seen.active)
@@ -49,7 +52,8 @@ def intend(context: Context) -> Plan:
     intent = context.timed(intent, context.now)
     # A new cluster is what an annotation asks for that was set before, or with the job, or that a lost status forgot.
     asked = context.restart_request or context.status.restart_request
-    update = {"intent": intent, "resolved": resolved, "restart_request": asked, "start": None}
+    services = _services(context, resolved)
+    update = {"intent": intent, "resolved": resolved, "restart_request": asked, "start": None, "services": services}
     before, new = context.status.resolved, context.status.model_copy(update=update)
     # After a lost status the cluster may exist, with a run in it.
     new = with_cluster(context, new)
@@ -97,6 +101,15 @@ def _with_attempts(context: Context, new: RLJobStatus) -> RLJobStatus:
         ended = [entry for entry in new.attempts if entry.end_time is not None]
         new = new.model_copy(update={"attempts": ended})
     return new if new.attempts else with_recalled(new, context.observed.attempts)
+
+
+def _services(context: Context, resolved: Resolved) -> list[str]:
+    """Return the shared services that may exist: the next ones, and those of an earlier spec until they are deleted."""
+    since = names.generation_in(resolved.snapshot_name)
+    wanted = [names.shared_service_name(context.job, since, each.name) for each in shared(_taken_spec(context))]
+    kept = [name for name in context.status.services if name not in wanted]
+    # Before others are created, these are deleted: only the first ones can exist.
+    return [*kept[:SERVICES_MAX], *wanted]
 
 
 def _summarised(context: Context, current: RLJobStatus, reason: Reason, message: str, *, at_once: bool) -> RLJobStatus:

@@ -22,7 +22,13 @@ from rljob.core.step import guarded, step
 from rljob.core.transitions.attempts import next_number
 from rljob.core.transitions.children import delete_cluster, report_refused, reports_another, still_to_create
 from rljob.core.transitions.conclusions import give_up
-from rljob.core.transitions.conditions import look_again_seconds, report_not_ready, with_cluster, with_cluster_begun
+from rljob.core.transitions.conditions import (
+    awaits_pods,
+    look_again_seconds,
+    report_not_ready,
+    with_cluster,
+    with_cluster_begun,
+)
 from rljob.core.transitions.queue_admission import admission_of, with_admission
 from rljob.core.transitions.start_stages import SUBMITTING, with_stage
 from rljob.core.watched import Watched
@@ -124,7 +130,7 @@ def await_pods(context: Context) -> Plan:
         # A job may wait in a queue for days.
         current = current.model_copy(update={"intent": context.timed_anew()})
         if isinstance(context.observed.pods, Unseen):
-            reason, message, problem = Reason.CLUSTER_STARTING.value, "", False
+            reason, message, problem = Reason.CLUSTER_STARTING.value, awaits_pods(current), False
     elif context.is_late:
         return give_up(context, Reason.START_DEADLINE_EXCEEDED, f"{reason}: {message}")
     elif not problem and not _is_news(context, cluster, found):
@@ -209,7 +215,7 @@ def _diagnose_pods(context: Context, cluster: Manifest) -> Diagnosis:
     if not class_is_known(spec):
         return found
     missing = "; ".join(violation.message for violation in missing_hardware(spec, nodes))
-    return replace(found, message=f"{found.message}; {missing}") if missing else found
+    return replace(found, message=f"{missing}; {found.message}") if missing else found
 
 
 def _next_attempt(context: Context) -> int:

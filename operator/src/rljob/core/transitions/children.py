@@ -24,6 +24,8 @@ REFUSED: Mapping[str, Reason] = {
     "Job": Reason.JOB_REFUSED,
     "PodGroup": Reason.POD_GROUP_REFUSED,
     "NetworkPolicy": Reason.NETWORK_POLICY_REFUSED,
+    "Service": Reason.SERVICE_REFUSED,
+    "Deployment": Reason.DEPLOYMENT_REFUSED,
     "RayCluster": Reason.RAY_CLUSTER_REFUSED,
     "RLJob": Reason.RLJOB_REFUSED,
 }

@@ -41,6 +41,11 @@ BLAMED_TWICE = 2
 UNDER_WAY = ("stop", "ending", "initializer", "next_attempt_time")
 """Parts of the status that describe something unfinished."""
 
+NO_RESTART = (
+    "not restarted: without spec.checkpoint, restart.maxInfrastructureRestarts is 0; set checkpoint to continue after "
+    "a loss, or that limit to begin again"
+)
+
 
 def fail(context: Context, reason: Reason, message: str) -> Plan:
     """Finish as Failed for a reason that the operator found itself."""
@@ -101,7 +106,9 @@ def conclude(context: Context, current: RLJobStatus, outcome: Outcome, failure: 
     failure = verdict.failure
     counters = counted(current.counters, failure.cause)
     judged = current.model_copy(update={"counters": counters, "budget": verdict.budget})
-    text = f"{failure.message} ({verdict.why})" if verdict.why else failure.message
+    lost = failure.cause is FailureCause.INFRASTRUCTURE and verdict.action is Action.FAIL
+    why = verdict.why or (NO_RESTART if lost and context.open_attempt is not None else "")
+    text = f"{failure.message} ({why})" if why else failure.message
     final = replace(outcome, reason=failure.reason, message=text)
     if verdict.action in (Action.FAIL, Action.STOP):
         return end(judged, context, final, failure=failure, stopped=verdict.action is Action.STOP)

@@ -90,7 +90,13 @@ def with_cluster_begun(context: Context, current: RLJobStatus, message: str = ""
     reason = Reason.CLUSTER_STARTING
     new = with_stage(current, PODS, times.to_text(context.now))
     new = context.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.FALSE, reason)
-    return context.writer.summarised(new, State.STARTING, reason, message)
+    return context.writer.summarised(new, State.STARTING, reason, message or awaits_pods(current))
+
+
+def awaits_pods(current: RLJobStatus) -> str:
+    """Return the message of a start of which nothing is known yet but that it has begun."""
+    name = "" if current.intent is None else f" of RayCluster {current.intent.cluster_name}"
+    return f"waiting until the pods{name} are scheduled and ready"
 
 
 def healed(context: Context, current: RLJobStatus, kind: ConditionType = ConditionType.DEGRADED) -> RLJobStatus:

@@ -86,14 +86,21 @@ def latest_checkpoint(context: Context, answer: Answer) -> CheckpointStatus | No
 
 
 def step_text(answer: Answer) -> str:
-    """Return the step, and of how many; a command may not state that. An evaluation has 0/0."""
+    """Return the step, and of how many; a command may not state that. An evaluation has no steps."""
+    if answer.step == answer.total_steps == 0:
+        return ""
     return str(answer.step) if answer.step > answer.total_steps else f"{answer.step}/{answer.total_steps}"
 
 
 def _estimated_end(answer: Answer, observed: datetime) -> str | None:
-    """Return when the last step ends at the pace of the latest one; None for a finished run or an impossible time."""
-    remaining = (answer.total_steps - answer.step) * (answer.step_seconds or 0.0)
-    if answer.step >= answer.total_steps or remaining > REMAINING_SECONDS_MAX:
+    """Return when the last step ends at the pace of the attempt's steps, with saving and validation.
+
+    None for a finished run, for an impossible time, and until the attempt has completed a step: before, it is unknown
+    what a step takes.
+    """
+    pace = answer.median_step_seconds or answer.step_seconds
+    remaining = (answer.total_steps - answer.step) * (pace or 0.0)
+    if not pace or answer.step >= answer.total_steps or remaining > REMAINING_SECONDS_MAX:
         return None
     return times.to_text(observed + timedelta(seconds=remaining))
 

@@ -19,6 +19,7 @@ from rljob.core.validation.violation import Check, Violation
 from rljob.render.accelerators import facts_of
 from rljob.render.hardware import driver_mounts, sized
 from rljob.render.podgroup import Gang, stated_gang
+from rljob.render.pods import services_of_pods
 
 WORD = re.compile(r"[^a-z0-9]+")
 
@@ -147,7 +148,7 @@ def _pods_stay_guaranteed(spec: RLJobSpec) -> Iterator[Violation]:
                 "exclusive cores",
             )
     for index, service in enumerate(spec.services):
-        if service.cpu is None or service.memory is None:
+        if service in services_of_pods(spec) and (service.cpu is None or service.memory is None):
             yield Violation(
                 f"spec.services[{index}]",
                 "without cpu and memory the worker pods are not Guaranteed and get no exclusive cores; set both",
@@ -157,7 +158,7 @@ def _pods_stay_guaranteed(spec: RLJobSpec) -> Iterator[Violation]:
 def _services_share_the_node(spec: RLJobSpec) -> Iterator[Violation]:
     """The port block is for Ray and the exporter; a service listens on the port that the user chose."""
     for index, service in enumerate(spec.services):
-        if spec.network.mode == "Host":
+        if spec.network.mode == "Host" and service in services_of_pods(spec):
             yield Violation(
                 f"spec.services[{index}].port",
                 f"{service.port} is a port of the node with network.mode Host: two jobs with it cannot share a node, "

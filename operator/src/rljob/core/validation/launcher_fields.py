@@ -11,7 +11,8 @@ from typing import Any
 from rljob.api.field_path import member
 from rljob.api.launcher import READS, LauncherType, Reads
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.core.spec.merge import Tree, leaves
+from rljob.core.nearest import nearest_field
+from rljob.core.spec.merge import Tree, leaves, shape_of
 from rljob.core.spec.recipes import JOB_SOURCE
 from rljob.core.validation.violation import Check, Violation
 
@@ -37,9 +38,13 @@ def violations(tree: Tree) -> Iterator[Violation]:
         if name in tree:
             yield _refused(name, tree[name], named, reads.instead)
     for section, members in reads.members.items():
-        found = tree.get(section)
+        found, known = tree.get(section), shape_of(RLJobSpec).member(section).members
         for name, value in found.items() if isinstance(found, dict) else ():
-            if name not in members:
+            if name not in known:
+                near = nearest_field(name, sorted(members))
+                fix = f"did you mean {near}?" if near else "see `kubectl explain rljob.spec`"
+                yield Violation(f"spec.{member(section, name)}", f"is not a field; {fix}")
+            elif name not in members:
                 yield _refused(member(section, name), value, named, reads.instead_of.get(section, reads.instead))
 
 

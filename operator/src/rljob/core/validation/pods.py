@@ -13,6 +13,7 @@ from rljob.api.field_path import bracketed, member
 from rljob.api.group import GROUP
 from rljob.api.pods import Container
 from rljob.api.quantity import quantity
+from rljob.api.sources import ServicePlacement
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
 from rljob.core.validation.violation import Check, Violation
@@ -20,6 +21,7 @@ from rljob.render.code import CODE_VOLUME, FETCH_CONTAINER
 from rljob.render.hardware import sized
 from rljob.render.names import is_label_name, is_label_value
 from rljob.render.packages import CONFIG_VOLUME, FOLDER
+from rljob.render.pods import services_of_pods
 from rljob.render.ports import DASHBOARD_PORT, RayVariable
 from rljob.render.raycluster import SHARED_MEMORY_VOLUME, SPOOL_VOLUME
 from rljob.render.stopping import SHELL_VARIABLE
@@ -222,7 +224,7 @@ def _users_are_themselves(spec: RLJobSpec) -> Iterator[Violation]:
 def _containers_are_named(spec: RLJobSpec) -> Iterator[Violation]:
     """Additional containers need unique names, and have no devices."""
     for path, template in fields.templates(spec):
-        seen: set[str] = {service.name for service in spec.services}
+        seen: set[str] = {service.name for service in services_of_pods(spec)}
         for name, entries in (("initContainers", template.init_containers), ("sidecars", template.sidecars)):
             for index, container in enumerate(entries):
                 yield from _container(f"{path}.{name}[{index}]", container, seen)
@@ -260,10 +262,14 @@ def _is_reserved(name: str) -> bool:
 
 
 def _services_have_ports(spec: RLJobSpec) -> Iterator[Violation]:
-    """A service shares the pod's network with Ray, the exporter and the other services."""
+    """A service in the pods shares their network with Ray, the exporter and the other services."""
     seen: dict[int, str] = {}
     for index, service in enumerate(spec.services):
         field = f"spec.services[{index}].port"
+        if _is_reserved(service.name):
+            yield Violation(f"spec.services[{index}].name", f"{service.name} is reserved by the operator; rename it")
+        if service.placement is ServicePlacement.SHARED:
+            continue
         if (owner := RESERVED_PORTS.get(service.port)) is not None:
             yield Violation(field, f"{service.port} is used by {owner}; use another port")
         elif service.port in RAY_WORKER_PORTS:
@@ -272,8 +278,24 @@ def _services_have_ports(spec: RLJobSpec) -> Iterator[Violation]:
             )
         elif (other := seen.setdefault(service.port, service.name)) != service.name:
             yield Violation(field, f"{service.port} is already the port of service {other}; use another port")
-        if _is_reserved(service.name):
-            yield Violation(f"spec.services[{index}].name", f"{service.name} is reserved by the operator; rename it")
+
+
+def _shared_services_are_reached(spec: RLJobSpec) -> Iterator[Violation]:
+    """Pods of a service are counted by replicas, and reached by those pods that a NetworkPolicy can name."""
+    for index, service in enumerate(spec.services):
+        path = f"spec.services[{index}]"
+        if service.placement is ServicePlacement.POD and service.replicas > 1:
+            yield Violation(
+                f"{path}.replicas",
+                f"{service.replicas}, but with placement Pod every pod of the job has one; remove replicas, or set "
+                "placement to Shared",
+            )
+        if service.placement is ServicePlacement.SHARED and spec.network.mode == "Host":
+            yield Violation(
+                f"{path}.placement",
+                "Shared is open to the pods of the job only, which a NetworkPolicy cannot tell from others on the "
+                "nodes' network (network.mode Host); use placement Pod, or network.mode Pod",
+            )
 
 
 def _ray_knows_tokens(spec: RLJobSpec) -> Iterator[Violation]:
@@ -321,4 +343,5 @@ CHECKS: tuple[Check, ...] = (
     _users_are_themselves,
     _containers_are_named,
     _services_have_ports,
+    _shared_services_are_reached,
 )

@@ -80,11 +80,17 @@ INPUT_SHOWN = 200
 """Characters of an invalid value that a message shows."""
 GENERATED_CHARACTERS = 5
 """Appended to metadata.generateName: randomLength of k8s.io/apiserver v0.36, pkg/storage/names/generate.go."""
+_MODELS = "; an initializer of type Model downloads a model of a hub to such a path"
+_DATA = "; an initializer of type Dataset downloads a data set of a hub and writes such files"
 HINTS = {
-    "spec.model.path": "; an initializer of type Model downloads a model of a hub to such a path",
-    "spec.critic.path": "; an initializer of type Model downloads a model of a hub to such a path",
+    "spec.model.path": _MODELS,
+    "spec.critic.path": _MODELS,
+    "spec.data.train[]": _DATA,
+    "spec.data.validation[]": _DATA,
 }
 """What to do about a text of a wrong form, in addition to its description."""
+EXAMPLES = {"spec.data.train[]": "/data/train.parquet", "spec.data.validation[]": "/data/test.parquet"}
+"""Paths that an absolute path of a field looks like, in place of a model's."""
 
 
 @dataclass(frozen=True)
@@ -331,9 +337,9 @@ def _type_violations(error: ValidationError) -> Iterator[Violation]:
             case "json_invalid":  # Its input is the whole document.
                 yield Violation(field, f"cannot be written as JSON: {problem['msg']}")
             case "string_pattern_mismatch":
-                yield Violation(
-                    field, f"{_seen(field, problem['input'])}{forms.problem_text(problem)}{HINTS.get(field, '')}"
-                )
+                entry = re.sub(r"\[\d+\]", "[]", field)
+                must = forms.problem_text(problem).replace(forms.EXAMPLE_PATH, EXAMPLES.get(entry, forms.EXAMPLE_PATH))
+                yield Violation(field, f"{_seen(field, problem['input'])}{must}{HINTS.get(entry, '')}")
             case _:
                 yield Violation(field, f"{_seen(field, problem['input'])}{forms.problem_text(problem)}")
 

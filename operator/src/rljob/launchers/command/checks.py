@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from rljob.api.launcher import Command
+from rljob.api.lifecycle import Samples
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.patterns import problem_of
 from rljob.core.validation.violation import Check, Violation
@@ -36,6 +37,8 @@ def _texts(command: Command) -> Iterator[tuple[str, str]]:
         yield f"{COMMAND}.checkpoint.resumeArgs[{index}]", text
     if command.stop.file is not None:
         yield f"{COMMAND}.stop.file", command.stop.file
+    if command.progress is not None and command.progress.path is not None:
+        yield f"{COMMAND}.progress.path", command.progress.path
 
 
 def _arguments_are_bounded(spec: RLJobSpec) -> Iterator[Violation]:
@@ -114,7 +117,8 @@ def _placeholders_have_values(spec: RLJobSpec) -> Iterator[Violation]:
         names = placeholders(text)
         if Placeholder.CHECKPOINT in names and ".resumeArgs[" not in field:
             yield Violation(
-                field, "{checkpoint} has a value only where a run resumes; move it to checkpoint.resumeArgs"
+                field,
+                "{checkpoint} has a value only where a run resumes; move it to launcher.command.checkpoint.resumeArgs",
             )
         if Placeholder.CHECKPOINTS in names and spec.checkpoint is None:
             yield Violation(field, "{checkpoints} requires spec.checkpoint; set its path")
@@ -131,8 +135,8 @@ def _command_saves_where_we_look(spec: RLJobSpec) -> Iterator[Violation]:
     if command.checkpoint.fence is CheckpointFence.ATTEMPT and not used:
         yield Violation(
             f"{COMMAND}.args",
-            "contain no {checkpoints}, but with checkpoint.fence Attempt each attempt saves to a folder of its own; "
-            "pass {checkpoints} to the command, or set fence None",
+            "contain no {checkpoints}, but with launcher.command.checkpoint.fence Attempt each attempt saves to a "
+            "folder of its own; pass {checkpoints} to the command, or set fence None",
         )
 
 
@@ -166,6 +170,10 @@ def _figures_are_known(spec: RLJobSpec) -> Iterator[Violation]:
     if spec.observability.trackers:
         yield Violation(
             "spec.observability.trackers", "are those of verl; configure the command's in launcher.command.args"
+        )
+    if spec.observability.samples != Samples():
+        yield Violation(
+            "spec.observability.samples", "are recorded where verl trains; remove it, and let the command write its own"
         )
     if spec.observability.profile is not None:
         yield Violation(
@@ -230,9 +238,53 @@ def _complete_steps_are_distinguishable(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
+SHELL = re.compile(r"&&|\|\||(?<![\\$])\$(?:\{[A-Z_][A-Z0-9_]{0,63}\}|[A-Z_][A-Z0-9_]{0,63}|\()")
+"""What only a shell replaces: lists of commands, variables, and the output of commands. Hydra has `${key}` too, whose
+keys are in lower case."""
+SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
+SUBMISSION = ("ray", "job", "submit")
+
+
+def _no_shell_line(spec: RLJobSpec) -> Iterator[Violation]:
+    """The words reach the program as they are: no shell is started."""
+    args = spec.command.args if spec.command is not None else []
+    if args and args[0].rpartition("/")[2] in SHELLS:
+        return
+    for index, text in enumerate(args):
+        if found := SHELL.search(text):
+            yield Violation(
+                f"{COMMAND}.args[{index}]",
+                f"{found[0]} reaches the program as it is, because no shell reads the arguments; use [bash, -c, …], "
+                "or a value",
+            )
+
+
+def _no_submission_within_the_job(spec: RLJobSpec) -> Iterator[Violation]:
+    """The job that it submits to the same Ray is not stopped with its client, and keeps the devices."""
+    words = tuple(word.rpartition("/")[2] for word in (spec.command.args if spec.command is not None else []))
+    if any(words[at : at + 3] == SUBMISSION for at in range(len(words))):
+        yield Violation(
+            f"{COMMAND}.args",
+            "submit a job to Ray, which outlives its client when the attempt is stopped; name the program itself, "
+            "which is a Ray driver on the head",
+        )
+
+
+def _something_ends_a_hang(spec: RLJobSpec) -> Iterator[Violation]:
+    command = spec.command
+    if command is not None and command.progress is None and spec.deadlines.active_seconds is None:
+        yield Violation(
+            f"{COMMAND}.progress",
+            "is not set and neither is deadlines.activeSeconds, so a command that hangs keeps its devices; set one",
+        )
+
+
 WARNINGS: tuple[Check, ...] = (
+    _no_shell_line,
+    _no_submission_within_the_job,
     _complete_steps_are_distinguishable,
     _misspelt_placeholders,
     _folder_is_named,
     _deadline_bounds_silence_only,
+    _something_ends_a_hang,
 )

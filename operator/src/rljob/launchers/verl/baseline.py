@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl.rows import ROLLOUT, TRANSFORMER
+from rljob.launchers.verl.rows import ACTOR, ALWAYS, FSDP2, PPO, REF, ROLLOUT, TRANSFORMER, RowCondition
 from rljob.render.accelerators import facts_of
 from rljob_runtime.contract import OverrideValue
 from rljob_runtime.planning.flattening import VLLM
@@ -129,6 +129,22 @@ def gears(sequences: int) -> list[int]:
     return sorted({size for size in (*powers, *between) if size < sequences} | {sequences})
 
 
+def _eager(of: RowCondition) -> Callable[[RLJobSpec, Stated], OverrideValue]:
+    """Return False where FSDP2 trains on NPUs, so that the entropy is not compiled."""
+    return lambda spec, _: False if facts_of(spec).is_npu and FSDP2.holds(spec) and of.holds(spec) else None
+
+
+def _eager_row(engine: str, of: RowCondition = ALWAYS) -> BaselineRow:
+    return BaselineRow(
+        f"{engine}.use_torch_compile",
+        _eager(of),
+        "FSDP2",
+        "the entropy is not compiled: verl's Ascend scripts switch it off as well, most of them by a key of the same "
+        "name outside the engine's section, which nothing reads",
+        "verl 0.9.1, workers/engine/fsdp/transformer_impl.py:182-187; examples/ascend_extras",
+    )
+
+
 ROWS = (
     BaselineRow(
         f"+{VLLM}.{GRAPH_MODE}",
@@ -156,6 +172,9 @@ ROWS = (
         "vllm-ascend 0.23.0, ascend_config.py:317, worker/model_runner_v1.py:692-708",
         "additional_config.dp_allreduce_on_npu",
     ),
+    _eager_row(f"{ACTOR}.fsdp_config"),
+    _eager_row(f"{REF}.fsdp_config"),
+    _eager_row("critic.fsdp", PPO),
 )
 
 MINDSPEED = "MindSpeed core_r0.16.0"
@@ -219,6 +238,36 @@ LEFT_OUT = (
         "ends the start without position_embedding_type rope beside it. MindSpeed compiles the operator at first use, "
         "in all ranks at once, unless the image has it",
         f"{MINDSPEED}, features_manager/fusions/fused_rope.py:26, core/fusions/fused_rope.py:68",
+    ),
+    LeftOut(
+        f"{TRANSFORMER}.use_flash_attn",
+        "belongs to a model's recipe, beside the settings of its attention; recipes of Megatron and MindSpeed set it",
+        f"{MINDSPEED}, features_manager/transformer/flash_attention",
+    ),
+    LeftOut(
+        f"{ACTOR}.entropy_from_logits_with_chunking",
+        "computes the entropy of all logits in parts, which takes time and saves memory that the plan counts as there",
+        "verl 0.9.1, workers/engine/fsdp/transformer_impl.py:178",
+    ),
+    LeftOut(
+        f"{ACTOR}.fsdp_config.entropy_checkpointing",
+        "computes the entropy a second time in the backward pass, to save memory that the plan counts as there",
+        "verl 0.9.1, workers/engine/fsdp/transformer_impl.py",
+    ),
+    LeftOut(
+        f"{ROLLOUT}.enable_prefix_caching",
+        "stays on: the responses of a group share their prompt. Scripts that switch it off give no reason",
+        "verl 0.9.1, trainer/config/rollout/rollout.yaml",
+    ),
+    LeftOut(
+        f"{VLLM}.mm_processor_cache_gb",
+        "a cache of images on the host, which a text model does not fill",
+        "vLLM 0.23.0, config/multimodal.py",
+    ),
+    LeftOut(
+        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes",
+        "follows from the model, whose largest tensor must fit; it is checked before a pod exists",
+        "verl 0.9.1, trainer/config/rollout/rollout.yaml",
     ),
     LeftOut(
         f"{TRANSFORMER}.ckpt_acceleration",

@@ -52,6 +52,8 @@ def _required_paths(spec: RLJobSpec) -> tuple[RequiredPath, ...]:
         paths.append(RequiredPath("rollout.agent.tools", spec.rollout.agent.tools))
     if has_critic(spec) and spec.critic and spec.critic.path:
         paths.append(RequiredPath("critic.path", spec.critic.path))
+    if spec.trainer.lora is not None and spec.trainer.lora.path is not None:
+        paths.append(RequiredPath("trainer.lora.path", spec.trainer.lora.path))
     paths += [RequiredPath(f"data.train[{index}]", path) for index, path in enumerate(spec.data.train)]
     paths += [RequiredPath(f"data.validation[{index}]", path) for index, path in enumerate(spec.data.validation)]
     return tuple(paths)

@@ -124,5 +124,15 @@ ROWS = (
         "utils/tracking.py",
         lambda s: ["console", *s.observability.trackers] if s.observability.trackers else None,
     ),
+    OverrideRow(
+        "trainer.log_val_generations",
+        "observability.samples.perStep",
+        PPO_YAML,
+        lambda s: s.observability.samples.per_step,
+        RowCondition(
+            "trackers are set and samples are recorded",
+            lambda s: bool(s.observability.trackers) and s.observability.samples.every_steps > 0,
+        ),
+    ),
     *_profile_rows(),
 )

@@ -15,6 +15,7 @@ from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rollout import BATCHED_TOKENS
 from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, SEPARATE, TRANSFORMER
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, uses_megatron
+from rljob.launchers.verl.trained import trained
 from rljob.launchers.verl.variables import worker_value
 from rljob.render.accelerators import facts_of
 from rljob.render.hbm import die_memory
@@ -79,6 +80,7 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
     optimizer = f"{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload"
     weights = keys.get(f"{ACTOR}.{section}.param_offload") is True
     reference = keys.get(f"{REF}.{section}.param_offload")
+    what = trained(spec)
     tokens, micro_batches = _micro_batches(spec)
     recompute, recompute_layers = _recompute(keys) if megatron else (Recompute.UNIFORM, 1)
     return Trainer(
@@ -98,8 +100,13 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
         # Under FSDP2 always (workers/engine/fsdp/transformer_impl.py:459: CPUOffloadPolicy for forward_only). Otherwise
         # like the actor unless set (trainer/config/ref/megatron_ref.yaml:39).
         offload_reference=not megatron or (weights if reference is None else reference is True),
-        reference=float(spec.algorithm.kl_coefficient) > 0 or keys.get("algorithm.use_kl_in_reward") is True,
+        # The reference of an adapter is the actor without it (trainer/ppo/v1/trainer_base.py:237).
+        reference=not what.rank
+        and (float(spec.algorithm.kl_coefficient) > 0 or keys.get("algorithm.use_kl_in_reward") is True),
         critic=has_critic(spec),
+        adapter_rank=what.rank,
+        critic_adapter_rank=what.critic_rank,
+        element_bytes=what.element_bytes,
     )
 
 
@@ -153,7 +160,7 @@ def _laid_out(layout: str, stages: int) -> tuple[int, ...]:
 
 def _rollout(spec: RLJobSpec, keys: Keys) -> Rollout:
     sizes, view = spec.rollout.parallelism, effective(spec)
-    fraction = view.engine_value("gpu_memory_utilization")
+    fraction, what = view.engine_value("gpu_memory_utilization"), trained(spec)
     return Rollout(
         tensor=sizes.tensor,
         data=sizes.data,
@@ -166,6 +173,7 @@ def _rollout(spec: RLJobSpec, keys: Keys) -> Rollout:
         apart=SEPARATE.holds(spec),
         # verl lets the engine sleep and wakes its weights (workers/rollout/vllm_rollout/vllm_async_server.py:875-883).
         keeps_cache=view.value(SLEEPS) is False or view.engine_value("enable_sleep_mode") is False,
+        adapter_rank=0 if what.merged else what.rank,
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rljob.api.v1alpha1 import RLJobSpec
-from rljob.launchers.verl import agent, asynchronous, critic, judge, lifecycle, rollout, training
+from rljob.launchers.verl import agent, asynchronous, critic, judge, lifecycle, lora, rollout, training
 from rljob.launchers.verl.rows import OverrideRow
 
 TABLE: tuple[OverrideRow, ...] = (
     *training.ROWS,
+    *lora.ROWS,
     *asynchronous.ROWS,
     *critic.ROWS,
     *rollout.ROWS,

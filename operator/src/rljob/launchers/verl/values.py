@@ -8,9 +8,6 @@ from rljob.launchers.verl.rows import MODEL
 
 PACKING = f"{MODEL}.use_remove_padding"
 """Whether verl packs sequences instead of padding them (verl/workers/config/model.py:120, 0.9.1)."""
-LORA_RANKS = (f"{MODEL}.lora_rank", f"{MODEL}.lora.rank")
-LORA_ADAPTER = f"{MODEL}.lora_adapter_path"
-"""What makes verl train a LoRA adapter, with FSDP and with Megatron: trainer/ppo/v1/trainer_base.py:234-237, 0.9.1."""
 OFF = (None, False, 0, "", "0", "false", "False", "null", "None")
 """Values of a switch that leave it off, whichever way they are spelt."""
 

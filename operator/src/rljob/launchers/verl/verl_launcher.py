@@ -11,12 +11,14 @@ from rljob.launchers.verl.checks import (
     asynchronous,
     batches,
     checkpoints,
+    closed_sets,
     data,
     drafts,
     engines,
     graphs,
     judge,
     limits,
+    lora,
     memory,
     model_splits,
     numbers,
@@ -25,6 +27,7 @@ from rljob.launchers.verl.checks import (
     rollout,
     schedule,
     scheduler,
+    unread_keys,
     upstream,
 )
 from rljob.launchers.verl.decisions import QUESTIONS
@@ -47,6 +50,8 @@ CHECKS: tuple[Check, ...] = (
     *asynchronous.CHECKS,
     *data.CHECKS,
     *judge.CHECKS,
+    *lora.CHECKS,
+    *closed_sets.CHECKS,
     *engines.CHECKS,
     *numbers.CHECKS,
     *model_splits.CHECKS,
@@ -73,6 +78,7 @@ WARNINGS: tuple[Check, ...] = (
     *asynchronous.WARNINGS,
     *optimizations.WARNINGS,
     *upstream.WARNINGS,
+    *unread_keys.WARNINGS,
 )
 
 

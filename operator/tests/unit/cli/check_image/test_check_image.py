@@ -157,7 +157,7 @@ COPY_FAILED = {"phase": "Failed", "initContainerStatuses": [container("rljob-run
     [
         ([pulling("check", "containerStatuses")], "x.example/verl:1 cannot be pulled"),
         ([pulling("rljob-runtime")], "x.example/operator:9 cannot be pulled"),
-        ([UNSCHEDULABLE], "None of 2 nodes can run the next pod: 2 with too little cpu free."),
+        ([UNSCHEDULABLE], "none of 2 nodes can run it: 2 with too little cpu free; the check needs no device"),
         ([STARTING], "did not end within 300 s"),
         ([{"phase": "Failed", "reason": "DeadlineExceeded"}], "allow more with --timeout"),
         ([{"phase": "Failed", "reason": "Evicted", "message": "low on memory"}], "Evicted: low on memory"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from builders import group, small_spec, typed
 
 from rljob.api.sources import Initializer
@@ -63,8 +64,9 @@ def test_secret_refs_reach_workers_head_and_initializers() -> None:
     assert ours.missing == ["Secret unknown is not in the file; set its variables in your environment"]
 
 
-def test_services_are_expected_at_their_ports() -> None:
-    spec = typed(small_spec({"services": [{"name": "judge", "image": "i", "port": 8000}]}))
+@pytest.mark.parametrize("placement", ["Pod", "Shared"])
+def test_services_are_expected_at_their_ports(placement: str) -> None:
+    spec = typed(small_spec({"services": [{"name": "judge", "image": "i", "port": 8000, "placement": placement}]}))
     assert variables().of_workers(spec) == {"RLJOB_SERVICE_JUDGE_URL": "http://localhost:8000"}
     assert variables().of_initializer(spec, PREPARE) == {}
 

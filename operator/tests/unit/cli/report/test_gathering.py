@@ -17,7 +17,7 @@ from rljob.cli.main import main
 from rljob.reading.kept_records import parse_listing, reader_pod
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
-from rljob_runtime.contract import ExitCode, JobConfig, Outcome, Phase, Platform, Progress
+from rljob_runtime.contract import ExitCode, JobConfig, Outcome, OverrideValue, Phase, Platform, Progress
 
 KUBECTL = """#!/bin/sh
 cd "$(dirname "$0")" && echo "$@" >>words
@@ -50,6 +50,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     attempt = logs / "quickstart-29ae8-1" / "attempt-1"
     attempt.mkdir(parents=True)
     shutil.copy(recorded.FOLDER / "steps.jsonl", attempt)
+    recorded.write_samples(attempt)
     other = logs / "quickstart-other-1" / "attempt-1"
     other.mkdir(parents=True)
     (other / "steps.jsonl").write_text(recorded.STEPS.replace('"step": 40', '"step": 99'))
@@ -83,7 +84,7 @@ def test_after_the_run_a_pod_with_its_volume_is_made_read_and_deleted(
     told = capsys.readouterr().out
     assert told.startswith("report.html (")
     assert told.endswith("steps: 40, attempts: 1)\n")
-    assert words(cluster) == ["get", "get", "get", "create", "wait", "exec", "delete"]
+    assert words(cluster) == ["get", "get", "get", "create", "wait", "exec", "exec", "exec", "delete"]
     pod = json.loads((cluster / "created").read_text())
     assert pod["metadata"]["ownerReferences"][0]["name"] == "quickstart"
     assert "labels" not in pod["metadata"]
@@ -95,7 +96,7 @@ def test_after_the_run_a_pod_with_its_volume_is_made_read_and_deleted(
 def test_while_the_head_lives_it_is_asked(cluster: Path) -> None:
     put(cluster, "pods", {"items": [HEAD]})
     assert main(["report", "quickstart", "-o", "out/of/here.html"]) == 0
-    assert words(cluster) == ["get", "get", "get", "exec"]
+    assert words(cluster) == ["get", "get", "get", "exec", "exec", "exec"]
     assert "of pod head" in (cluster / "out/of/here.html").read_text()
 
 
@@ -116,6 +117,27 @@ def test_a_run_is_printed_in_every_format(cluster: Path, capsys: pytest.CaptureF
     assert head.endswith("PLACE")
     assert row.split()[:2] == ["1", "Succeeded"]
     assert not (cluster / "report.html").exists()
+
+
+def test_two_runs_are_compared_on_one_page(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = cluster / ".rljob"
+    for name, value, lines in (("sums", "0.1", 40), ("other", "<i>", 20)):
+        folder = root / name / "spool" / "attempt-1"
+        folder.mkdir(parents=True)
+        (folder / "steps.jsonl").write_text("".join(recorded.STEPS.splitlines(keepends=True)[:lines]))
+        overrides: dict[str, OverrideValue] = {"trainer.nnodes": 1, "lr": value}
+        config = JobConfig(1, "default", name, "uid", "local", 1, Platform.CPU, 1, 2, 1, 40, overrides)
+        (root / name / "job.json").write_bytes(config.to_json())
+    assert main(["report", "sums", "other", "--local"]) == 0
+    assert capsys.readouterr().out == "report.html (sums: 40 steps, other: 20 steps)\n"
+    text = (cluster / "report.html").read_text()
+    assert 'data-plot="reward" data-points="60"' in text
+    assert "<td>lr</td><td>0.1</td><td>&lt;i&gt;</td>" in text
+    assert "trainer.nnodes" not in text
+    assert main(["report", "sums", "other", "--local", "-o", "json"]) == 2
+    assert "a comparison is a page" in capsys.readouterr().err
+    assert main(["report", "sums", "other", "--records", str(root / "sums" / "spool")]) == 2
+    assert "is the folder of one RayCluster" in capsys.readouterr().err
 
 
 def test_a_reader_pod_that_does_not_start_is_reported_and_deleted(
@@ -378,3 +400,14 @@ def test_a_local_run_is_reported_from_its_folder(tmp_path: Path, monkeypatch: py
     assert "<p>3 left out</p>" in text
     assert "<td>trainer.nnodes</td><td>1</td>" in text
     assert main(["report", "sums", "--workdir", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("where", [[], ["--records", "logs"]], ids=["in a pod", "in a folder"])
+def test_answers_are_read_where_the_records_are(
+    where: list[str], cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["samples", "quickstart", "--step", "20", *where]) == 0
+    assert "  prompt  4+4=\n" in capsys.readouterr().out
+    assert words(cluster).count("exec") == (0 if where else 2)
+    assert main(["report", "quickstart", *where]) == 0
+    assert "<h2>Answers of the model</h2>" in (cluster / "report.html").read_text()

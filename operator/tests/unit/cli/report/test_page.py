@@ -16,6 +16,8 @@ from rljob.cli.report.plots import timeline
 from rljob.cli.report.run import ReportRun, Setting
 from rljob.cli.report.write_report import write_report
 from rljob.reading.records import Record
+from rljob.reading.samples import Recorded
+from rljob_runtime.contract import Sample, SampleSource
 
 MADE = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
 FOREIGN = re.compile(r"""(?:src|href|action)\s*=|url\(|@import|<script|<link|<img|<iframe""", re.IGNORECASE)
@@ -68,7 +70,7 @@ def test_it_shows_figures_configuration_and_decisions() -> None:
     for told in (
         "default/quickstart",
         "Succeeded",
-        "0.620 → 0.944",
+        "0.6195 → 0.9437",
         "trainer.learningRate",
         "1e-3",
         "optimizations.coreBinding",
@@ -128,7 +130,9 @@ def test_a_run_without_a_step_says_so_in_each_plot() -> None:
 def test_validations_before_the_training_are_dots_of_the_reward() -> None:
     run = recorded.run()
     checked = Record(1, 0, run.records[0].time - 5, {"rljob/validation/score/mean": 0.4})
-    reader = read(ReportRun(**{**run.__dict__, "records": [checked, *run.records]}))
+    both = ReportRun(**{**run.__dict__, "records": [checked, *run.records]})
+    assert page(both, MADE).count("<circle") == 1
+    reader = read(both)
     assert reader.plots["reward"] == 41
     assert reader.plots["entropy"] == 40
 
@@ -139,7 +143,13 @@ def test_a_long_run_stays_below_two_megabytes() -> None:
         Record(1 + number // 1000, number, run.records[0].time + 60.0 * number, run.records[number % 40].metrics)
         for number in range(1, 20_001)
     ]
-    assert len(page(ReportRun(**{**run.__dict__, "records": records}), MADE)) < 2_000_000
+    long = [
+        Recorded(1, Sample(step, source, '"' * 4000, "&" * 4000, number / 64, tokens=4000))
+        for source in SampleSource
+        for step in range(0, 20_000, 2_500)
+        for number in range(64)
+    ]
+    assert len(page(ReportRun(**{**run.__dict__, "records": records, "samples": long}), MADE)) < 2_000_000
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def test_too_few_nodes_are_counted() -> None:
 
 def test_a_class_without_labels_is_judged_by_its_devices() -> None:
     assert "of 1 nodes none offers 2 huawei.com/Ascend910" in hardware_problem(small_spec(), NodeFacts({}, {}))
+    small = hardware_problem(small_spec(), NodeFacts({}, {"huawei.com/Ascend910": 1}))
+    assert small.endswith("the largest offers 1; lower workerGroups[trainer].devicesPerNode")
     assert hardware_problem(small_spec(), node(2)) == ""
 
 

@@ -38,7 +38,8 @@ def test_pods_with_nodes_and_pods_that_lack_devices_are_counted() -> None:
     found = find([pod("h", "n0"), pod("w2", message=LACK), pod("w1", message=f"{LACK} {PREEMPTION}")])
     assert found is not None
     assert (found.placed, found.waiting) == (1, 2)
-    assert f"{found.words}." == f"pod w1: {LACK}"
+    taint, lack = "1 with an untolerated taint", "3 with too little huawei.com/Ascend910 free"
+    assert found.words == f"pod w1: none of 4 nodes can run it: {taint}; {lack}"
 
 
 @pytest.mark.parametrize(

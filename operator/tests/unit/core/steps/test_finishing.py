@@ -146,4 +146,4 @@ def test_an_evaluation_shows_its_score_without_a_step() -> None:
     status = wrote(decide(running(progress=told)))
     assert (status.state, status.reason) == ("Succeeded", "Evaluated")
     assert status.progress is not None
-    assert (status.progress.summary, status.progress.reward, status.progress.eta) == ("0/0", "0.62", None)
+    assert (status.progress.summary, status.progress.reward, status.progress.eta) == ("", "0.62", None)

@@ -20,7 +20,11 @@ def test_only_a_command_with_progress_has_a_deadline_between_steps(change: Json,
 @pytest.mark.parametrize(("total", "summary"), [(40, "3/40"), (0, "3")])
 def test_a_step_is_shown_with_the_number_of_steps_only_if_that_is_stated(total: int, summary: str) -> None:
     spec = small_spec(command(trainer=None) if total == 0 else command())
-    world = running(job=job(spec, status_submitted()), snapshot=snapshot(spec), progress=answer({"total_steps": total}))
+    world = running(
+        job=job(spec, status_submitted()),
+        snapshot=snapshot(spec),
+        progress=answer({"total_steps": total, "step_seconds": 2.0}),
+    )
     written = wrote(decide(world)).progress
     assert written is not None
     assert (written.summary, written.total_steps) == (summary, total)

@@ -175,7 +175,7 @@ def test_however_it_ends_the_hardware_is_to_blame_and_the_node_is_avoided(code: 
     new = wrote(leave(Run(), look(offered=1), code=code))
     (attempt,) = new.attempts
     assert (attempt.reason, attempt.cause, attempt.node) == ("DeviceFault", "Infrastructure", "n1")
-    assert attempt.message == f"{UNHEALTHY}; saved step 3 (counted as Infrastructure)"
+    assert attempt.message == f"{UNHEALTHY}; saved step 3 (1 of 2 by restart.maxInfrastructureRestarts)"
     (avoided,) = new.excluded_nodes
     assert (avoided.name, avoided.reason) == ("n1", "DeviceFault")
     assert avoided.message is not None
@@ -259,7 +259,7 @@ def test_an_end_that_nothing_explains_is_blamed_on_the_hardware(code: int, reaso
     new = wrote(run.see(look("PreSeparateNPU"), progress=failed))
     assert (new.attempts[0].reason, new.attempts[0].cause) == ("SubHealthy", "Infrastructure")
     assert new.attempts[0].message == (
-        "Ascend910-0 of node n1: PreSeparateNPU; RayActorError (counted as Infrastructure)"
+        "Ascend910-0 of node n1: PreSeparateNPU; RayActorError (1 of 2 by restart.maxInfrastructureRestarts)"
     )
     assert [(node.name, node.reason) for node in new.excluded_nodes] == [("n1", "SubHealthy")]
 

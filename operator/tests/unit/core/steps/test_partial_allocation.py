@@ -85,7 +85,8 @@ def test_what_holds_some_of_its_nodes_for_too_long_gives_all_back_and_says_why()
     status = wrote(plan)
     assert (status.state, status.reason) == (State.PENDING, "WaitingForDevices")
     assert (status.message or "").startswith(
-        f"1 of 2 pods has a node, 1 waits for devices: pod worker: {LACK[:-1]}; released at 2026-01-01T12:"
+        "1 of 2 pods has a node, 1 waits for devices: pod worker: none of 2 nodes can run it: 2 with too little "
+        f"{NPU} free; released at 2026-01-01T12:"
     )
     assert status.stop is not None
     assert status.next_attempt_time is not None

@@ -9,6 +9,7 @@ from rljob.api.status import State
 from rljob.core import times
 from rljob.core.observed import UNSEEN, Manifest, RayJob, RayJobState, Silence, Unseen
 from rljob.core.plan import Plan
+from rljob.core.transitions.conclusions import NO_RESTART
 
 RUNNING = RayJob(SUBMISSION_ID, RayJobState.RUNNING)
 
@@ -62,7 +63,7 @@ def test_a_run_that_ray_vouches_for_is_never_given_up_for_silence() -> None:
     given_up = silent(1_014_400, status=told, mute_since=1_000_000)
     assert (wrote(given_up).reason, wrote(given_up).attempts[0].message) == (
         "HeadSilent",
-        f"the head pod has not answered since {times.to_text(at(1_000_000))}",
+        f"the head pod has not answered since {times.to_text(at(1_000_000))} ({NO_RESTART})",
     )
 
 

@@ -388,7 +388,8 @@ def test_the_time_in_the_queue_does_not_count_against_the_start_deadline() -> No
     assert wrote(told).reason == "WaitingForQueue"
     admitted = decide(seen(job(status=told.status), clusters=(cluster(),)), 100_010)
     after = wrote(admitted)
-    assert (after.reason, after.message) == ("ClusterStarting", None)
+    assert after.reason == "ClusterStarting"
+    assert after.message == "waiting until the pods of RayCluster sums-0a1b2-1 are scheduled and ready"
     assert after.intent is not None
     before = wrote(told).intent
     assert before is not None

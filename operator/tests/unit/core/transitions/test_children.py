@@ -39,6 +39,8 @@ def test_every_kind_of_child_has_its_reason() -> None:
         "Job": Reason.JOB_REFUSED,
         "PodGroup": Reason.POD_GROUP_REFUSED,
         "NetworkPolicy": Reason.NETWORK_POLICY_REFUSED,
+        "Service": Reason.SERVICE_REFUSED,
+        "Deployment": Reason.DEPLOYMENT_REFUSED,
         "RayCluster": Reason.RAY_CLUSTER_REFUSED,
         "RLJob": Reason.RLJOB_REFUSED,
     }

@@ -18,6 +18,7 @@ from rljob.render.accelerators import BUILT_IN
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
+from rljob.render.shared_services import build_shared_services
 
 IDENTITY = JobIdentity("team", "sums", "0a1b2c3d")
 
@@ -110,7 +111,10 @@ SHARED = small_spec(
         "recipeRef": NAME,
         "workerGroups": [{"name": "trainer", "devicesPerNode": 16, "nodes": 4, "template": TEMPLATE}],
         "head": {"template": TEMPLATE},
-        "services": [{"name": "sandbox", "image": "x", "port": 8999, "env": ENV}],
+        "services": [
+            {"name": "sandbox", "image": "x", "port": 8999, "env": ENV},
+            {"name": "judge", "image": "x", "port": 8999, "env": ENV, "placement": "Shared"},
+        ],
         "initializers": [{"name": "prepare", "command": ["a"], "env": ENV, **INITIALIZER}],
         "secretRefs": [{"name": "hub", "items": [{"key": "k", "env": "K"}]}],
         "code": {
@@ -168,6 +172,7 @@ VARIANTS: tuple[Json, ...] = (
     {"trainer": {"mode": "ColocateAsync", "async": {}}},
     apart(),
     judged(),
+    {"trainer": {"lora": {"rank": 8}}},
     {"rollout": {"agent": {"tools": "/code/tools.py"}}},
     {"rollout": {"speculative": {"method": "Suffix", "history": "Enabled"}}},
     {"runtime": {"packages": {"requirements": [f"a==1 --hash=sha256:{'0' * 64}"]}}},
@@ -195,6 +200,7 @@ def rendered(variant: int) -> str:
 def show(document: Mapping[str, object]) -> str:
     spec = RLJobSpec.model_validate(read_texts(document, "spec")[0], context=BUILT_IN)
     made = [build_raycluster(IDENTITY, spec, 1, ""), json.loads(LAUNCHER(spec).job_config(IDENTITY, spec, 1).to_json())]
+    made += build_shared_services(IDENTITY, spec, 1)
     made += [build_initializer(IDENTITY, spec, initializer) for initializer in initializers(spec)]
     return json.dumps(made)
 

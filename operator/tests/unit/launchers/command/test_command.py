@@ -160,6 +160,11 @@ def test_only_the_binding_of_cores_is_decided_for_it() -> None:
     ("change", "fields"),
     [
         (command(), []),
+        (command({"args": ["t", "$SAVE_DIR"]}), ["spec.launcher.command.args[1]"]),
+        (command({"args": ["cd", "/code", "&&", "t"]}), ["spec.launcher.command.args[2]"]),
+        (command({"args": ["t", "price=$$5", r"\$HOME", "a$", "+k=${a.b}"]}), []),
+        (command({"args": ["bash", "-c", "cd /code && t"]}), []),
+        (command({"args": ["/usr/bin/ray", "job", "submit", "--", "t"]}), ["spec.launcher.command.args"]),
         (command({"args": ["a", "{devics}", "{b}"]}), ["spec.launcher.command.args[1]"]),
         (saves({"checkpoint": {"fence": "None"}}), []),
         (saves({"args": ["t", "/data/checkpoints"], "checkpoint": {"fence": "None"}}), []),
@@ -172,7 +177,26 @@ def test_only_the_binding_of_cores_is_decided_for_it() -> None:
     ],
 )
 def test_doubtful_settings_are_warnings(change: Json, fields: list[str]) -> None:
-    assert warnings(change) == fields
+    assert warnings(change | {"deadlines": {"activeSeconds": 600, **change.get("deadlines", {})}}) == fields
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "near"),
+    [
+        (command(trainer={"stepz": 5}), "spec.trainer.stepz", "steps"),
+        (saves(checkpoint={"keeep": 3}), "spec.checkpoint.keeep", "keep"),
+    ],
+)
+def test_a_misspelt_field_is_no_field_of_another_launcher(change: Json, field: str, near: str) -> None:
+    checked = validate("sums", small_spec(change))
+    assert [(one.field, one.message) for one in checked.violations] == [
+        (field, f"is not a field; did you mean {near}?")
+    ]
+
+
+def test_a_command_that_nothing_ends_is_a_warning() -> None:
+    assert warnings(command()) == ["spec.launcher.command.progress"]
+    assert warnings(progress(source="VerlConsole")) == []
 
 
 @pytest.mark.parametrize(

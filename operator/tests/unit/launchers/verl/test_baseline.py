@@ -17,7 +17,7 @@ from rljob.launchers.command.command_launcher import CommandLauncher
 from rljob.launchers.verl.baseline import LEFT_OUT, OPTION, ROWS, gears
 from rljob.launchers.verl.effective import VLLM, effective
 from rljob.launchers.verl.job import overrides
-from rljob.launchers.verl.rows import TRANSFORMER
+from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, TRANSFORMER
 from rljob_runtime.planning.ascend import OPTIONS
 from rljob_runtime.planning.megatron import known_names
 
@@ -25,13 +25,32 @@ NPU = {"accelerator": {"class": "atlas-a3-superpod"}, "trainer": {"globalBatchSi
 MODE = f"+{VLLM}.compilation_config.cudagraph_mode"
 SIZES = "actor_rollout_ref.rollout.cudagraph_capture_sizes"
 ON_NPU = f"+{OPTION}.dp_allreduce_on_npu"
+COMPILE = ".use_torch_compile"
 EXAMPLES = Path(__file__).resolve().parents[5] / "examples"
 
 
-def added(*changes: Json) -> Json:
+def settings(*changes: Json) -> Json:
     """Return the settings that the class adds to a spec."""
     spec = typed(small_spec(merged(*changes)))
     return {row.key: value for row, value in effective(spec).baseline}
+
+
+def added(*changes: Json) -> Json:
+    """Return those of the rollout."""
+    return {key: value for key, value in settings(*changes).items() if key.lstrip("+").startswith(ROLLOUT)}
+
+
+def test_fsdp2_compiles_nothing_on_npus_unless_a_spec_says_so() -> None:
+    def compiled(*changes: Json) -> list[str]:
+        found = settings(*changes)
+        assert all(found[key] is False for key in found if key.endswith(COMPILE))
+        return [key.removesuffix(COMPILE) for key in found if key.endswith(COMPILE)]
+
+    actor, ref = f"{ACTOR}.fsdp_config", f"{REF}.fsdp_config"
+    assert compiled(NPU) == [actor, ref]
+    assert compiled(NPU, {"algorithm": {"name": "PPO"}}) == [actor, ref, "critic.fsdp"]
+    assert compiled(NPU, {"verl": {"overrides": {f"{actor}{COMPILE}": True}}}) == [ref]
+    assert compiled(NPU, {"trainer": {"backend": "MindSpeed"}}) == compiled({}) == []
 
 
 def override(**values: object) -> Json:
@@ -140,4 +159,4 @@ def test_explain_shows_them_below_the_fields_of_a_whole_job(capsys: pytest.Captu
 def test_a_command_sets_everything_itself() -> None:
     spec = typed(small_spec(NPU))
     assert CommandLauncher().class_defaults(spec) == ()
-    assert [each.key for each in LAUNCHER(spec).class_defaults(spec)] == [MODE, SIZES]
+    assert [each.key for each in LAUNCHER(spec).class_defaults(spec)] == [*settings(NPU)]

@@ -247,6 +247,7 @@ def test_ppo_brings_a_critic_with_the_actors_engine() -> None:
         "+critic.fsdp.infer_micro_batch_size_per_gpu": 2,
         "critic.fsdp.param_offload": True,
         "critic.fsdp.optimizer_offload": True,
+        "critic.fsdp.use_torch_compile": False,
     }
     assert found["trainer.max_critic_ckpt_to_keep"] == 3
 

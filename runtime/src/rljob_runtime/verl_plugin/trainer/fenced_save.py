@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rljob_runtime.checkpoints import parallelism, saved_steps
+from rljob_runtime.checkpoints import data_identity, parallelism, saved_steps
 from rljob_runtime.checkpoints.prompt_ledger import LedgerMismatchError
 from rljob_runtime.training_attempt import TrainingAttempt
 
@@ -47,10 +47,11 @@ class FencedState:
         self._made = made
 
     def state_dict(self) -> Any:  # noqa: ANN401 - torchdata's
-        """Return the state if the attempt may still write. The step's parallelism is recorded before the mark."""
+        """Return the state if the attempt may still write. What the step was is noted before the mark."""
         state = self._dataloader.state_dict()
         if self._made is not None:
             parallelism.note(self._made, self._run.split, self._run.check_owner)
+            data_identity.note(self._made, self._run.data, self._run.check_owner)
         self._run.check_owner()
         return state
 

@@ -129,8 +129,8 @@ class OrderedLoader(StatefulDataLoader):  # type: ignore[misc] # as above
             raise RefusedError(
                 ExitCode.BAD_CONFIG,
                 "InvalidConfig",
-                "spec.optimizations.promptOrder is LengthAware, but data.shuffle is false, which asks for the order of "
-                "the files; remove one of them",
+                "spec.optimizations.promptOrder is LengthAware, but verl.overrides sets data.shuffle to false, which "
+                "asks for the order of the files; remove one of them",
             )
         self.order = order
         self._note = note

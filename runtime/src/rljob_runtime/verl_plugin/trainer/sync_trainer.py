@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import transfer_queue as tq
@@ -42,22 +43,12 @@ class SyncSteps(RLJobTrainer):
                 config.algorithm.adv_estimator = remax_baselines.ESTIMATOR
         super()._take_over(config)
 
-    def _load_checkpoint(self) -> None:
-        """Load a step, and of one with prompts in flight not the place in the data: it counts prompts, not batches."""
-        loader = self.train_dataloader
-        load = loader.load_state_dict
-
-        def load_if_sync(state: dict[str, Any]) -> None:
-            if prompt_loader.STATE in state:
-                self._run.note(prompt_loader.BEGINS_AGAIN)
-            else:
-                load(state)
-
-        loader.load_state_dict = load_if_sync
-        try:
-            super()._load_checkpoint()
-        finally:
-            del loader.load_state_dict
+    def _load_place(self, load: Callable[[dict[str, Any]], None], state: dict[str, Any]) -> None:
+        """Leave out the place in the data of a step with prompts in flight: it counts prompts, not batches."""
+        if prompt_loader.STATE in state:
+            self._run.note(prompt_loader.BEGINS_AGAIN)
+        else:
+            super()._load_place(load, state)
 
     def on_step_begin(self) -> None:
         """Record the data's position before this step's prompts are drawn."""

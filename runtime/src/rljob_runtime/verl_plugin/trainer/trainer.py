@@ -8,9 +8,11 @@ prepare and sample, train, periodic save, on_step_end, validation, _compute_metr
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +21,7 @@ import transfer_queue as tq
 from omegaconf import open_dict
 
 from rljob_runtime import first_failure, training_attempt
-from rljob_runtime.checkpoints import parallelism, resume, saved_steps
+from rljob_runtime.checkpoints import data_identity, parallelism, resume, saved_steps
 from rljob_runtime.contract import Platform, Role, StartStage, StopMode
 from rljob_runtime.input_checks import data_files
 from rljob_runtime.spool.step_metrics import Batch, RolloutWindow
@@ -35,6 +37,7 @@ from rljob_runtime.verl_plugin.trainer import (
     judge,
     overlong,
     response_lengths,
+    samples,
     start_stages,
     tracking,
 )
@@ -74,12 +77,15 @@ class RLJobTrainer(OptimizedTrainer):
     steps_per_epoch: int
     train_dataset: Any
     val_dataset: Any
+    tokenizer: Any
     train_dataloader: Any
     checkpoint_callback: Any
     resource_pool_manager: Any
     reward_loop_manager: Any
     logger: Any = None
     """verl's Tracking, set by its `fit`."""
+    _begins_epoch = False
+    """Whether the step to start from was saved with other data, whose place in it means nothing."""
     actor_rollout_wg = start_stages.Ranks(StartStage.LOADING_MODEL, "init_model")
     critic_wg = start_stages.Ranks(StartStage.LOADING_CRITIC, "reset")
 
@@ -99,6 +105,7 @@ class RLJobTrainer(OptimizedTrainer):
         self._lossy = False
         self._awake = False
         self._nan: str | None = None
+        self._samples = samples.Sampler(self._run, config)
         self._take_over(config)
         super().__init__(config)
         self._publisher = fenced_save.Publisher(self.checkpoint_callback, self._run, self._seal)
@@ -132,6 +139,7 @@ class RLJobTrainer(OptimizedTrainer):
 
         buffer._wait_for_next_poll = types.MethodType(wait, buffer)  # noqa: SLF001
         self._discarded.watch(buffer)
+        self._samples.watch(buffer)
         return buffer
 
     def _abandon_if_stopped(self, partition_id: str) -> None:
@@ -186,14 +194,40 @@ class RLJobTrainer(OptimizedTrainer):
             # verl divides by it after the models are loaded.
             seen = f"the dataset of data.train has {len(self.train_dataset)} prompts"
             raise data_files.too_small(seen, int(self.config.data.train_batch_size))
+        if not self.config.trainer.get("val_only", False):
+            self._identify_data()
+
+    @property
+    def _resumed_step(self) -> Path | None:
+        """Return the folder of the step that the attempt starts from."""
+        trainer = self.config.trainer
+        return Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None
+
+    def _identify_data(self) -> None:
+        """Refuse other data than that of the step to start from, or let the run begin a new epoch."""
+        self._run.data = data_identity.of(self.config, len(self.train_dataset))
+        if (step := self._resumed_step) is not None:
+            reason = data_identity.begins_epoch(step, self._run.data, self._run.job)
+            self._begins_epoch = reason is not None
+            if reason is not None:
+                self._run.note(reason)
 
     def _load_checkpoint(self) -> None:
-        trainer = self.config.trainer
-        if trainer.resume_mode == "resume_path":
+        if (step := self._resumed_step) is not None:
             self.start.at(StartStage.LOADING_CHECKPOINT)
-        with resume.loading(Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None):
-            super()._load_checkpoint()
+        loader = self.train_dataloader
+        loader.load_state_dict = functools.partial(self._load_place, loader.load_state_dict)
+        try:
+            with resume.loading(step):
+                super()._load_checkpoint()
+        finally:
+            del loader.load_state_dict
         self._run.resumed(self.global_steps)
+
+    def _load_place(self, load: Callable[[dict[str, Any]], None], state: dict[str, Any]) -> None:
+        """Continue at a step's place in the data."""
+        if not self._begins_epoch:
+            load(state)
 
     def on_train_begin(self) -> None:
         """Record the end of the validation before training, and publish the address of the queue's metrics."""
@@ -350,7 +384,13 @@ class RLJobTrainer(OptimizedTrainer):
         metrics: dict[str, float] = super()._val_metrics_update(
             data_sources, sample_uids, reward_extra_infos_dict, sample_turns, **options
         )
+        self._samples.after_validation(self.global_steps, reward_extra_infos_dict)
         return metrics | validation_metrics(reward_extra_infos_dict["reward"])
+
+    def _maybe_log_val_generations(self, inputs: list[str], outputs: list[str], scores: list[float]) -> None:
+        """Remember the answers of a validation."""
+        self._samples.validated(inputs, outputs, scores)
+        super()._maybe_log_val_generations(inputs, outputs, scores)
 
     def _validate(self) -> dict[str, float]:
         """Record a validation before training as a separate step. Later validations belong to their step."""
@@ -413,6 +453,8 @@ class RLJobTrainer(OptimizedTrainer):
         metrics.update(self._figures_of_mode(batch) | agent_tools.calls(self.config, batch) | self._judge.take())
         recorded = numbers(metrics)
         self._run.record(global_steps, recorded)
+        last = global_steps >= self.total_training_steps
+        self._samples.after_step(global_steps, batch, self.tokenizer, last=last)
         self._apply_stop_rules(global_steps, recorded)
 
     def _figures_of_mode(self, batch: KVBatchMeta) -> dict[str, float]:  # noqa: ARG002 - of one mode

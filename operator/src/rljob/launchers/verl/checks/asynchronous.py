@@ -13,10 +13,10 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.arithmetic import divisors
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.asynchronous import CORRECTION, PREFETCH_MAX, settings, waiting_steps, with_mode
-from rljob.launchers.verl.checks.checkpoints import adapter_field
 from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rows import ASYNC, MODEL, SEPARATE
 from rljob.launchers.verl.sizes import mini_batch
+from rljob.launchers.verl.trained import trained
 from rljob.launchers.verl.values import OFF
 from rljob_runtime.planning.on_policy import is_on
 
@@ -79,10 +79,10 @@ def _drafts_have_no_history(spec: RLJobSpec) -> Iterator[Violation]:
 
 def _adapters_are_merged(spec: RLJobSpec) -> Iterator[Violation]:
     """An adapter that is sent by itself takes another way than whole weights (workers/engine_workers.py:757-805)."""
-    field = adapter_field(spec) if ASYNC.holds(spec) else None
-    if field is not None and not is_on(effective(spec).value(f"{MODEL}.lora.merge")):
+    what = trained(spec)
+    if ASYNC.holds(spec) and what.field is not None and not what.merged:
         yield Violation(
-            field,
+            what.field,
             f"trains a LoRA adapter that is sent beside the weights, which {with_mode(spec)} is not supported; set "
             f"spec.verl.overrides[{MODEL}.lora.merge] to true, {OR_SYNC}",
         )
@@ -156,6 +156,16 @@ def _filters_count_prompts(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
+def _prompts_in_flight_are_of_one_data(spec: RLJobSpec) -> Iterator[Violation]:
+    """A step holds prompts in flight, which a new epoch of other data would still train."""
+    if ASYNC.holds(spec) and spec.checkpoint is not None and spec.checkpoint.data != "Same":
+        yield Violation(
+            "spec.checkpoint.data",
+            f"{spec.checkpoint.data}, but {with_mode(spec)} a checkpoint has prompts of its own data in flight; use "
+            f"Same, {OR_SYNC}",
+        )
+
+
 CHECKS: tuple[Check, ...] = (
     _settings_belong_to_a_mode,
     _prompts_are_trained_in_time,
@@ -166,5 +176,6 @@ CHECKS: tuple[Check, ...] = (
     _prompts_are_counted,
     _corrections_are_computed,
     _steps_are_whole_mini_batches,
+    _prompts_in_flight_are_of_one_data,
 )
 WARNINGS: tuple[Check, ...] = (_stale_responses_are_corrected, _filters_count_prompts)

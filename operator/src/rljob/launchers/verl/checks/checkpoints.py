@@ -17,14 +17,17 @@ from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.effective import UNKNOWN, Effective, effective, given
 from rljob.launchers.verl.rows import ACTOR
-from rljob.launchers.verl.values import LORA_ADAPTER, LORA_RANKS, OFF
-from rljob_runtime.planning.on_policy import number
+from rljob.launchers.verl.sizes import uses_megatron
+from rljob.launchers.verl.trained import trained
+from rljob.launchers.verl.values import OFF
+from rljob_runtime.planning.on_policy import is_on
 
 MODEL, OPTIMIZER, EXTRA = PARTS = ("model", "optimizer", "extra")
 EXPORTED = "hf_model"
 """A copy for export, which is never loaded by FSDP."""
 NEEDED = {"save": (MODEL, OPTIMIZER), "load": (MODEL,)}
 """To load the model without its optimizer is how Megatron changes its split (docs/training.md)."""
+SAVE_ADAPTER_ONLY = f"{ACTOR}.checkpoint.save_lora_only"
 CONSTANT = {"lr_scheduler_type": "constant", "lr_decay_style": "constant", "lr_warmup_steps_ratio": 0}
 """Settings of an optimizer with which its learning rate does not depend on the step; -1 warm-up steps mean none
 (workers/engine/fsdp/transformer_impl.py:509-522, verl 0.9.1)."""
@@ -146,37 +149,36 @@ def _restarts_begin_a_new_optimizer(spec: RLJobSpec) -> Iterator[Violation]:
             )
 
 
-def adapter_field(spec: RLJobSpec) -> str | None:
-    """Return what makes the job train a LoRA adapter, which verl's converter does not merge into the weights.
-
-    Each engine reads keys of its own, and verl's trainer reads all of them (trainer/ppo/v1/trainer_base.py:234-237).
-    """
-    seen = effective(spec)
-    keys = [key for key in LORA_RANKS if (number(seen.value(key)) or 0) > 0]
-    keys += [LORA_ADAPTER] if seen.value(LORA_ADAPTER) not in (*OFF, UNKNOWN) else []
-    return seen.field(keys[0]) if keys else None
-
-
 def _evaluations_score_what_is_trained(spec: RLJobSpec) -> Iterator[Violation]:
-    """An evaluation converts a checkpoint, which would leave it the base model (verl/model_merger)."""
-    field = adapter_field(spec) if spec.evaluation is not None else None
-    if field is not None:
+    """An evaluation converts a checkpoint into a model, with its adapter merged, and passes the job's overrides on."""
+    what = trained(spec) if spec.evaluation is not None else None
+    if what is None or what.field is None:
+        return
+    if (reason := _not_convertible(spec)) is not None:
+        yield Violation("spec.evaluation", f"{reason}; remove it and use spec.trainer.evaluateEverySteps")
+    elif what.by_override:
         yield Violation(
             "spec.evaluation",
-            f"would score the base model, because {field} trains a LoRA adapter, which is not merged into converted "
-            "checkpoints; remove it and use spec.trainer.evaluateEverySteps",
+            f"would add the adapter of {what.field} to a model in which it is merged; use spec.trainer.lora instead of "
+            "the override",
         )
 
 
-def _exports_hold_what_is_trained(spec: RLJobSpec) -> Iterator[Violation]:
-    """An export of an adapter is the base model beside it."""
-    field = adapter_field(spec) if spec.export is not None else None
-    if field is not None:
-        yield Violation(
-            "spec.export",
-            f"exports have the base model, because {field} trains a LoRA adapter; the adapter is in the folder "
-            "lora_adapter of each",
-        )
+def _exports_are_whole(spec: RLJobSpec) -> Iterator[Violation]:
+    reason = _not_convertible(spec) if spec.export is not None else None
+    if reason is not None:
+        yield Violation("spec.export", f"{reason}; each export will fail and name the folder with the adapter")
+
+
+def _not_convertible(spec: RLJobSpec) -> str | None:
+    """Return why a checkpoint cannot become a model: it has an adapter without its base."""
+    what, only = trained(spec), effective(spec).setting(SAVE_ADAPTER_ONLY)
+    if what.field is None:
+        return None
+    if uses_megatron(spec):
+        # utils/checkpoint/megatron_checkpoint_manager.py:1009
+        return f"{spec.trainer.backend} saves only the adapter of {what.field}, without its base model"
+    return f"{only.field} saves only the adapter" if only is not None and is_on(only.value) else None
 
 
 def has_schedule(seen: Effective, role: str) -> bool:
@@ -197,4 +199,4 @@ CHECKS: tuple[Check, ...] = (
     _restarts_keep_the_schedule,
     _evaluations_score_what_is_trained,
 )
-WARNINGS: tuple[Check, ...] = (_restarts_begin_a_new_optimizer, _exports_hold_what_is_trained)
+WARNINGS: tuple[Check, ...] = (_restarts_begin_a_new_optimizer, _exports_are_whole)

@@ -12,9 +12,11 @@ from rljob.api.training import Reward
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import effective
+from rljob.launchers.verl.values import whole
 
 SUFFIXES = (".parquet", ".json", ".jsonl")
 """verl compares them as they are, with their case."""
+MOST_PROMPTS = "data.train_max_samples"
 CUSTOM_CLASS = "data.custom_cls.path"
 """File of a dataset class of the user's, which reads the files itself (rl_dataset.py:582)."""
 
@@ -43,4 +45,15 @@ def _functions_of_the_runtime_have_one_name(spec: RLJobSpec) -> Iterator[Violati
         )
 
 
-CHECKS: tuple[Check, ...] = (_files_have_a_format, _functions_of_the_runtime_have_one_name)
+def _prompts_fill_a_batch(spec: RLJobSpec) -> Iterator[Violation]:
+    """An incomplete batch is dropped, so no step is left (verl/trainer/ppo/v1/trainer_base.py:716,747)."""
+    setting, batch = effective(spec).setting(MOST_PROMPTS), spec.trainer.global_batch_size
+    most = whole(setting.value) if setting is not None else None
+    if setting is not None and most is not None and 0 <= most < batch:
+        yield Violation(
+            setting.field,
+            f"{most} prompts do not fill a batch of trainer.globalBatchSize {batch}; raise it, or remove it for all",
+        )
+
+
+CHECKS: tuple[Check, ...] = (_files_have_a_format, _prompts_fill_a_batch, _functions_of_the_runtime_have_one_name)

@@ -68,7 +68,18 @@ def _other_pools_have_no_devices(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
+def _a_reward_model_is_named(spec: RLJobSpec) -> Iterator[Violation]:
+    """The path is the model of the engine and of its tokenizer (experimental/reward_loop/reward_model.py:71)."""
+    seen = effective(spec)
+    if spec.reward.judge is None and is_on(seen.value(f"{MODEL}.enable")) and not seen.value(f"{MODEL}.model_path"):
+        yield Violation(
+            seen.field(f"{MODEL}.enable"),
+            f"true, but no model is named; use reward.judge, or set verl.overrides[{MODEL}.model_path]",
+        )
+
+
 CHECKS: tuple[Check, ...] = (
+    _a_reward_model_is_named,
     _a_function_asks_it,
     _replicas_fill_its_nodes,
     _replicas_have_no_other_sizes,

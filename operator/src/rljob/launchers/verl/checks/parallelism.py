@@ -13,7 +13,9 @@ from rljob.core.validation.arithmetic import divisors, next_factor
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.fields import place_of
 from rljob.core.validation.violation import Check, Violation
+from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.sizes import model_parallel, uses_megatron
+from rljob.launchers.verl.values import whole
 
 PARALLELISM = "spec.trainer.parallelism"
 
@@ -91,10 +93,27 @@ def _experts_divide_devices(spec: RLJobSpec) -> Iterator[Violation]:
         )
 
 
+def _shards_divide_devices(spec: RLJobSpec) -> Iterator[Violation]:
+    """Ranks beyond a mesh of replicas × shards have no place in it (verl/workers/engine/fsdp/utils.py:47-52)."""
+    seen, group = effective(spec), spec.trainer_group
+    for part in ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic"):
+        setting = seen.setting(f"{part}.fsdp_config.fsdp_size")
+        size = whole(setting.value) if setting is not None else None
+        if setting is None or size is None or uses_megatron(spec) or not 0 <= size < group.devices:
+            continue
+        if size == 0 or group.devices % size:
+            yield Violation(
+                setting.field,
+                f"{size} does not divide {devices_text(spec, group)}; use one of {divisors(group.devices)}, or -1 for "
+                "all of them",
+            )
+
+
 CHECKS: tuple[Check, ...] = (
     _fsdp_knows_no_model_parallelism,
     _ulysses_belongs_to_fsdp,
     _sequence_divides_devices,
+    _shards_divide_devices,
     _model_parallel_divides_devices,
     _experts_divide_devices,
 )

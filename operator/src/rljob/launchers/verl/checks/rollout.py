@@ -10,19 +10,28 @@ from collections.abc import Iterator
 
 from rljob.api.quantity import quantity
 from rljob.api.v1alpha1 import RLJobSpec
+from rljob.core.spec.model_shape import known_shape
 from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.fields import place_of
 from rljob.core.validation.violation import Check, Violation
 from rljob.launchers.verl.effective import effective
+from rljob.launchers.verl.memory import BUCKET_KEY
+from rljob.launchers.verl.rows import ROLLOUT
+from rljob.launchers.verl.values import whole
 from rljob.render.accelerator_table import RAY_CPUS_PER_DEVICE_MIN
 from rljob.render.accelerators import facts_of
 from rljob.render.hardware import sized
+from rljob_runtime.planning.shapes import ShapeError
 
 STORAGE_UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 STANDALONE_CPUS = 2
 """CPUs that a replica on devices of its own reserves for each (verl/workers/rollout/replica.py:202-208)."""
 SIZES = "spec.rollout.parallelism"
+WITHOUT_FP8 = ("910b", "a3")
+"""Hardware of Atlas A2 and A3, as the tags of Ascend's images name it."""
+BYTES = 2
+"""Of a number in bfloat16."""
 
 
 def _tensor_divides_a_node(spec: RLJobSpec) -> Iterator[Violation]:
@@ -146,7 +155,45 @@ def _storage_units(spec: RLJobSpec) -> int:
     return max(2, 2 * spec.trainer_group.nodes)
 
 
+def _the_class_has_the_format(spec: RLJobSpec) -> Iterator[Violation]:
+    """vllm-ascend 0.23.0 has no torchao (platform.py:140-145), and FP8 on A5 only (quantization/utils.py:132)."""
+    setting, facts = effective(spec).setting(f"{ROLLOUT}.quantization"), facts_of(spec)
+    if setting is None or not facts.is_npu or setting.value not in ("fp8", "torchao"):
+        return
+    if setting.value == "torchao" or facts.image_suffix in WITHOUT_FP8:
+        yield Violation(
+            setting.field,
+            f"{setting.value}: vllm-ascend does not run it on class {spec.accelerator.class_}; remove it, or use "
+            "ascend with a model that msModelSlim has quantized",
+        )
+
+
+def _the_bucket_holds_the_embedding(spec: RLJobSpec) -> Iterator[Violation]:
+    """Without IPC no weight may be larger than a bucket (workers/rollout/vllm_rollout/bucketed_weight_transfer.py:141).
+
+    CPUs have none (rljob_runtime/verl_plugin/platform). Of NPUs, driver and CANN decide, which the spec does not state
+    (plugin/platform/platform_npu.py:164).
+    """
+    seen = effective(spec)
+    megabytes = whole(seen.value(BUCKET_KEY))
+    try:
+        shape = known_shape(spec)
+    except ShapeError:
+        return  # `model_splits` reports it.
+    if shape is None or megabytes is None or facts_of(spec).is_npu:
+        return
+    largest = shape.vocabulary * shape.hidden * BYTES >> 20
+    if largest > megabytes:
+        yield Violation(
+            seen.field(BUCKET_KEY),
+            f"{megabytes} MB, and the embedding of {shape.name} has {largest} MB in bfloat16, which is sent as one; "
+            f"raise it to {next_multiple(largest + 1, 256)}",
+        )
+
+
 CHECKS: tuple[Check, ...] = (
+    _the_class_has_the_format,
+    _the_bucket_holds_the_embedding,
     _tensor_divides_a_node,
     _replicas_fill_the_devices,
     _experts_take_the_replica,

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import SET, Answer
 from rljob.core.validation.violation import Violation
-from rljob.launchers.verl.effective import Effective, effective
+from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rows import MODEL, ROLLOUT
-from rljob.launchers.verl.values import LORA_RANKS
+from rljob.launchers.verl.trained import trained
 from rljob.render.accelerators import facts_of
-from rljob_runtime.planning.on_policy import is_on, number
+from rljob_runtime.planning.on_policy import is_on
 
 KEEP, DISCARD = 1, 2
 FIELD = "spec.optimizations.sleepLevel"
@@ -40,18 +40,16 @@ def check(spec: RLJobSpec) -> Iterator[Violation]:
     """Only what the next weight sync sends can be discarded (vllm_async_server.py:1289-1305)."""
     if spec.optimizations.sleep_level == KEEP:
         return
-    seen = effective(spec)
-    for key, problem in _problems(seen):
-        yield Violation(FIELD, f"{DISCARD} discards {problem} ({seen.field(key)}); set it to {KEEP}")
+    for field, problem in _problems(spec):
+        yield Violation(FIELD, f"{DISCARD} discards {problem} ({field}); set it to {KEEP}")
 
 
-def _problems(seen: Effective) -> Iterator[tuple[str, str]]:
-    if not is_on(seen.value(f"{MODEL}.lora.merge")):
-        for key in LORA_RANKS:
-            if (number(seen.value(key)) or 0) > 0:
-                yield key, "the weights below LoRA's adapter, and only the adapter is sent again"
+def _problems(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
+    seen, what = effective(spec), trained(spec)
+    if what.field is not None and what.rank and not what.merged:
+        yield what.field, "the weights below LoRA's adapter, and only the adapter is sent again"
     if is_on(seen.value(f"{MODEL}.mtp.enable")) and is_on(seen.value(f"{MODEL}.mtp.enable_rollout")):
-        yield f"{MODEL}.mtp.enable_rollout", "the drafter's weights, which are not sent again"
+        yield seen.field(f"{MODEL}.mtp.enable_rollout"), "the drafter's weights, which are not sent again"
 
 
 def warn(spec: RLJobSpec) -> Iterator[Violation]:

@@ -58,20 +58,36 @@ def test_a_restart_that_continues_is_not(change: Json) -> None:
     assert warning_lines(change) == []
 
 
-LORA = [
-    merged(SAVES, key(f"{MODEL}.lora_rank", 8)),
-    merged(SAVES, key(f"{MODEL}.lora_adapter_path", "/data/adapter")),
-    merged(MEGATRON, key(f"{MODEL}.lora", {"rank": 8})),
-]
+WHOLE: Json = {"evaluation": {}, "export": {"to": {"path": "/data/models"}}}
+ADAPTER: Json = {"trainer": {"lora": {"rank": 8}}}
 
 
-@pytest.mark.parametrize("change", LORA)
-def test_an_adapter_is_not_evaluated_and_exported_with_a_warning(change: Json) -> None:
-    refused = validate("sums", small_spec(merged(change, {"evaluation": {}})))
-    assert [violation.field for violation in refused.violations] == ["spec.evaluation"]
-    checked = validate("sums", small_spec(merged(change, {"export": {"to": {"path": "/data/models"}}})))
+def test_an_adapter_is_evaluated_and_exported_as_a_whole_model() -> None:
+    checked = validate("sums", small_spec(merged(SAVES, ADAPTER, WHOLE)))
     assert checked.violations == ()
-    assert [warning.field for warning in checked.warnings if "lora_adapter" in warning.message] == ["spec.export"]
+    assert [warning for warning in checked.warnings if warning.field == "spec.export"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (merged(SAVES, key(f"{MODEL}.lora_rank", 8)), "use spec.trainer.lora instead of the override"),
+        (merged(MEGATRON, ADAPTER), "saves only the adapter of spec.trainer.lora.rank, without its base model"),
+        (merged(SAVES, ADAPTER, key("+actor_rollout_ref.actor.checkpoint.save_lora_only", True)), "only the adapter;"),
+    ],
+)
+def test_an_evaluation_needs_the_adapter_merged(change: Json, message: str) -> None:
+    refused = validate("sums", small_spec(merged(change, {"evaluation": {}})))
+    (violation,) = refused.violations
+    assert violation.field == "spec.evaluation"
+    assert message in violation.message
+
+
+def test_an_export_of_an_adapter_without_its_base_is_a_warning() -> None:
+    checked = validate("sums", small_spec(merged(MEGATRON, ADAPTER, {"export": WHOLE["export"]})))
+    assert checked.violations == ()
+    (warning,) = [warning for warning in checked.warnings if warning.field == "spec.export"]
+    assert "each export will fail" in warning.message
 
 
 @pytest.mark.parametrize("values", [{"lora_rank": 0}, {"lora": {"rank": 0}}, {"lora_adapter_path": None}])
