@@ -227,7 +227,13 @@ def suspend(kube: Kube, record: Record) -> None:
     cluster, begin = record.status["rayCluster"]["name"], time.monotonic()
     _patch(kube, "rljob", record.name, '{"spec":{"suspend":true}}')
     kill_operator(kube, record)
-    wait_for("the job is suspended", lambda: observe(kube, record) == "Suspended", 400, every=2)
+
+    def is_suspended() -> bool:
+        state = observe(kube, record)
+        assert state not in ENDED, f"the run ended before it was suspended: {state}, {record.status.get('message')}"
+        return state == "Suspended"
+
+    wait_for("the job is suspended", is_suspended, 400, every=2)
     assert not kube.find("pods", f"ray.io/cluster={cluster}")
     record.freed_seconds = time.monotonic() - begin
     spec = record.job["spec"]

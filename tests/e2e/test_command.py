@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.lifecycle, pytest.mark.timeout(1000)]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "command.yaml"
 NAME = "command"
-STEPS = 40
+STEPS = 100
+"""Of a second each. A status is some seconds old, and on a busy machine a fault arrives twenty steps after its step."""
 SAVE_EVERY = 5
 """Of the example's program."""
 RUN_SECONDS = 900

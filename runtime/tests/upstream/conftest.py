@@ -33,6 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if importlib.util.find_spec("ray") is not None:
         # Before the suffix trees: with their C++ library loaded first, an exception within Ray aborts the process.
         importlib.import_module("ray")
+        sys.path.append(str(HERE))
+        importlib.import_module("patient_ray").install()
     if importlib.util.find_spec("verl") is not None:
         vllm_alias.install()  # As the plug-in does in a process of a run: without it verl finds no vLLM on CPUs.
 

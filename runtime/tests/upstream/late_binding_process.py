@@ -19,6 +19,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import patient_ray  # type: ignore[import-not-found] # beside this file
 import ray
 from omegaconf import open_dict
 from replica_process import configuration, write_model  # type: ignore[import-not-found] # beside this file
@@ -152,6 +153,7 @@ def main() -> None:
     write_model(folder / "model")
     config = of_two(configuration(folder / "model"))
     replica.register(lambda: PROMPTS * SAMPLES)
+    patient_ray.install()
     ray.init(
         num_cpus=4,
         resources={"NPU": REPLICAS},

@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import patient_ray  # type: ignore[import-not-found] # beside this file
+
 from rljob_runtime.checkpoints import claims, resume
 from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.contract import (
@@ -41,12 +43,11 @@ from rljob_runtime.contract import (
 from rljob_runtime.fork_server import start as fork_server
 from rljob_runtime.preflight import Attempt
 from rljob_runtime.spool.spool import Spool
-from rljob_runtime.trainer import Result, Setup
+from rljob_runtime.trainer import Setup
 from rljob_runtime.verl_plugin.launcher import VerlTrainer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PROMPTS = 32
-RAY_STARTS = 3
 APART = {
     "actor_rollout_ref.hybrid_engine": False,
     "actor_rollout_ref.rollout.nnodes": 1,
@@ -218,11 +219,12 @@ def main() -> None:
         saved = Path(wish["resume"])
         trainer.begin_at(Start(saved, int(saved.name.removeprefix("global_step_"))))
     with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
+        patient_ray.install()
         use_own_ray(trainer, sockets, job)
         if "stop" in wish:
             asked = (trainer, own, wish["stop"], wish.get("stop_when"))
             threading.Thread(target=stop, args=asked, daemon=True).start()
-        result = run(trainer)
+        result = trainer.run(lambda: None)
         import ray
 
         ray.shutdown()
@@ -235,17 +237,6 @@ def main() -> None:
         "abandoned": result.abandoned_step,
     }
     print(json.dumps(found))
-
-
-def run(trainer: VerlTrainer) -> Result:
-    """Run it. Ray gives a node 30 s to start (ray/_private/node.py, 2.60), which a busy machine may need longer for."""
-    for left in reversed(range(RAY_STARTS)):
-        try:
-            return trainer.run(lambda: None)
-        except Exception as error:
-            if not left or "timed out during startup" not in str(error):
-                raise
-    raise AssertionError("the last start returns or raises")
 
 
 def recorded(own: Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import patient_ray  # type: ignore[import-not-found] # beside this file
 import ray
 from hydra import compose, initialize_config_module
 from verl.utils.config import omega_conf_to_dataclass
@@ -119,6 +120,7 @@ def main() -> None:
         replica.register(lambda: requests)
     write_model(folder / "model")
     config = configuration(folder / "model")
+    patient_ray.install()
     ray.init(
         num_cpus=2,
         resources={"NPU": 1},

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import late_binding_process as rollouts  # type: ignore[import-not-found] # beside this file
+import patient_ray  # type: ignore[import-not-found] # beside this file
 import ray
 import replica_process  # type: ignore[import-not-found] # beside this file
 from verl.workers.rollout.llm_server import LLMServerManager
@@ -35,6 +36,7 @@ def main() -> None:
     replica_process.write_model(folder / "model")
     config = rollouts.of_two(replica_process.configuration(folder / "model"))
     replica.register(lambda: requests)
+    patient_ray.install()
     ray.init(
         num_cpus=4,
         resources={"NPU": rollouts.REPLICAS},

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import patient_ray  # type: ignore[import-not-found] # beside this file
 import ray
 from verl.workers.rollout.replica import TokenOutput
 
@@ -174,6 +175,7 @@ async def scenes(size: str) -> dict[str, Any]:
 def main() -> None:
     """Start a private Ray."""
     size, folder = sys.argv[1], Path(sys.argv[2])
+    patient_ray.install()
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=str(folder / "r"))
     try:
         print(json.dumps(asyncio.run(scenes(size))), flush=True)

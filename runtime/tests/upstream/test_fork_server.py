@@ -33,6 +33,7 @@ PROGRAM = """
     variables = {**cpu_defaults.ENVIRONMENT, client.VARIABLE: RUN, register.VARIABLE: RUN}
     os.environ.update(variables)
 
+    import patient_ray
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -69,6 +70,7 @@ PROGRAM = """
             process.join()
             return context.get_start_method(), process.exitcode, client.folder(RUN).joinpath("log").read_text()
 
+    patient_ray.install()
     ray.init(
         num_cpus=2, include_dashboard=False, resources={"NPU": 1}, _temp_dir=os.environ["TMPDIR"] + "/r",
         runtime_env=OmegaConf.to_container(runtime_env),
@@ -101,7 +103,8 @@ def told() -> Iterator[dict[str, Any]]:
     folder = tempfile.mkdtemp(prefix="s-")
     program = Path(folder) / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    environ = {**os.environ, "TMPDIR": folder, "HOME": folder}
+    path = os.pathsep.join((os.environ["PYTHONPATH"], str(Path(__file__).parent)))
+    environ = {**os.environ, "TMPDIR": folder, "HOME": folder, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, str(program)], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -41,6 +41,7 @@ PROGRAM = """
     chosen.activate()
     start.begin_early(os.environ)
 
+    import patient_ray
     import ray
     import verl
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
@@ -55,6 +56,7 @@ PROGRAM = """
         }
 
     print(json.dumps({"chosen": chosen.version, "imported": sorted(before), "seconds": seconds, **look()}), flush=True)
+    patient_ray.install()
     for ray_init in json.loads(sys.argv[1]):
         config = OmegaConf.create({"ray_kwargs": {"ray_init": ray_init}})
         launcher.prepare_processes(config, variables, chosen)
@@ -111,7 +113,9 @@ def processes(folder: Path) -> list[dict[str, Any]]:
     rest = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != own]
     environ = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder / "root" / "code"), str(folder / "old"), *rest]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(folder / "root" / "code"), str(folder / "old"), *rest, str(Path(__file__).parent)]
+        ),
         "TMPDIR": str(folder),
         "HOME": str(folder),
     }
