@@ -13,8 +13,9 @@ import pytest
 from rljob_runtime.contract import ExitCode, Outcome
 from rljob_runtime.outcomes import (
     MESSAGE_LIMIT,
+    NODE_LOST,
     FencedError,
-    NodeLostError,
+    LossError,
     RefusedError,
     StartGoneError,
     Verdict,
@@ -110,7 +111,7 @@ def test_a_name_or_a_text_alone_is_not_an_environment_failure(error: Exception) 
 
 
 def test_a_node_that_is_gone_explains_what_the_rest_of_the_run_raised() -> None:
-    error = NodeLostError("the worker at 10.0.0.7 is gone", "node-7")
+    error = LossError(NODE_LOST, "the worker at 10.0.0.7 is gone", "node-7")
     error.__cause__ = RuntimeError("Connection closed by peer")
     outcome = from_error(error)
     assert (outcome.exit_code, outcome.reason) == (ExitCode.ENVIRONMENT, "NodeLost")

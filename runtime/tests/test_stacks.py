@@ -326,7 +326,7 @@ def test_a_node_that_is_lost_costs_no_other_nodes_stacks(
         get=get,
     )
     monkeypatch.setitem(sys.modules, "ray", played)
-    monkeypatch.setattr(ray_cluster, "_pinned", lambda _, node: SimpleNamespace(remote=lambda *_: node))
+    monkeypatch.setattr(ray_cluster, "pinned", lambda _, node: SimpleNamespace(remote=lambda *_: node))
     assert [stack.node for stack in ray_cluster.stacks_elsewhere(NAME, 1.0)] == ["node-2"]
     assert "the node is gone" in capsys.readouterr().err
 

@@ -26,6 +26,8 @@ from tests.kube import Kube, Manifest, http_get, wait_for
 OPERATOR_NAMESPACE = "rljob-system"
 OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:rljob-operator"
 """Account of the operator."""
+ENGINE = "EngineCore"
+"""Part of the title of an engine's process (vLLM 0.23, v1/engine/core.py)."""
 STEP_SECONDS = 5.0
 """Upper bound of a step of the quickstart."""
 LOG_TAIL_LINES = 25
@@ -207,6 +209,20 @@ def _kill(pod: Manifest) -> None:
     print(f"killing {pod['metadata']['name']} in {seconds:.1f} s")
     time.sleep(seconds)
     os.kill(next(processes(pod["metadata"]["uid"], main=True)), signal.SIGKILL)
+
+
+def kill_engine(kube: Kube, record: Record) -> None:
+    """Kill the process of an engine, whose replica waits for it, and wait for the end of the attempt."""
+    uid, attempts = pod_of(kube, record, "worker")["metadata"]["uid"], len(record.status["attempts"])
+    os.kill(next(pid for pid in processes(uid) if ENGINE in command(pid)), signal.SIGKILL)
+    begin = time.monotonic()
+
+    def noticed() -> bool:
+        observe(kube, record)
+        return "endTime" in record.status["attempts"][attempts - 1]
+
+    wait_for("the attempt ends", noticed, 300, every=1)
+    print(f"the attempt ended {time.monotonic() - begin:.0f} s after its engine")
 
 
 def delete_head(kube: Kube, record: Record) -> None:

@@ -1,8 +1,8 @@
 """The one run with real verl and vLLM: the quickstart trains a model while a Prometheus scrapes it.
 
 In `make test` it is suspended and resumed once, the operator is killed meanwhile, and it ends after few steps. With
-RLJOB_LONG set, as in `make acceptance`, a worker's main process is killed too, the run is as long as the required
-reward needs, and its last checkpoint is evaluated. Other faults are tested with the contract driver (test_lifecycle,
+RLJOB_LONG set, as in `make acceptance`, a worker's main process and an engine are killed too, the run is as long as the
+required reward needs, and its last checkpoint is evaluated. Other faults are tested with the contract driver (test_lifecycle,
 test_survival). test_training and test_training_metrics share the run because it is expensive. Its data is kept in
 build/e2e, so that the Prometheus queries can be repeated without another run.
 """
@@ -39,8 +39,8 @@ STEPS = 36 if LONG else 13
 """The reward dips on its way: with 28 steps, the last five once fell 0.04 short of the threshold of test_training."""
 SAVE_EVERY = 5
 GRACE_SECONDS = 240
-KILLED, SUSPENDED = (SAVE_EVERY + 1, recorded_run.lose_worker), (13 if LONG else SAVE_EVERY + 1, recorded_run.suspend)
-FAULTS = (KILLED, SUSPENDED) if LONG else (SUSPENDED,)
+LOST = (SAVE_EVERY + 1, recorded_run.lose_worker), (13, recorded_run.kill_engine)
+FAULTS = (*LOST, (20, recorded_run.suspend)) if LONG else ((SAVE_EVERY + 1, recorded_run.suspend),)
 """Each after a save, so that every attempt but the first loads one."""
 ATTEMPTS = tuple(range(1, len(FAULTS) + 2))
 HASHES = "weight_hashes"

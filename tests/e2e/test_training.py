@@ -77,7 +77,10 @@ def test_its_last_checkpoint_is_evaluated_on_one_device(kube: Kube, run: Record)
 
 def test_each_fault_costs_one_attempt(run: Record) -> None:
     *killed, suspended, last = run.status["attempts"]
-    assert [attempt["cause"] for attempt in killed] == (["Infrastructure"] if LONG else []), killed
+    assert [attempt["cause"] for attempt in killed] == (["Infrastructure"] * 2 if LONG else []), killed
+    if LONG:
+        assert killed[1]["reason"] == "ProcessLost"
+        assert "its last lines: " in killed[1]["message"]
     assert (suspended["outcome"], suspended["reason"]) == ("Stopped", "Suspended")
     assert last["outcome"] == "Succeeded"
 

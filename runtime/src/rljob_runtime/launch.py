@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from rljob_runtime import preflight, ray_cluster, trackers, trainer
+from rljob_runtime import losses, preflight, ray_cluster, trackers, trainer
 from rljob_runtime.checkpoints import resume
 from rljob_runtime.checkpoints.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.collection import after_failure
@@ -43,7 +43,7 @@ from rljob_runtime.contract import (
 from rljob_runtime.files import run_with_timeout
 from rljob_runtime.node import core_binding
 from rljob_runtime.node_checks import preflight as node_work
-from rljob_runtime.outcomes import NODE_LOST, FencedError, NodeLostError, RefusedError, Verdict, from_error, innermost
+from rljob_runtime.outcomes import FencedError, RefusedError, Verdict, from_error
 from rljob_runtime.spool import log_rules, step_metrics
 from rljob_runtime.spool.mirror import Mirror, own_log
 from rljob_runtime.spool.spool import Spool
@@ -57,10 +57,6 @@ SHUTDOWN_SECONDS = 20.0
 KEEP_LOGS_SECONDS = 5.0
 LEAVE_SECONDS = COLLECT_SECONDS + 3 * KEEP_LOGS_SECONDS
 """Time for the thread with the final outcome to collect logs, copy the driver's own log and end the process."""
-NODE_POLL_SECONDS = 5.0
-DRIVER_REPORT_SECONDS = 15.0
-SECOND_LOOK_SECONDS = 2.0
-"""Time between two checks: the processes of a killed pod end one by one, and the raylet may be the last."""
 HARD_STOP_POLL_SECONDS = 1.0
 
 
@@ -250,7 +246,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
         except RefusedError:
             raise
         except Exception as error:
-            blame_lost_nodes(launch.nodes, launch.names, error)
+            losses.blame(launch.nodes, launch.names, error)
             raise
         return outcome_of(launch, result)
 
@@ -297,7 +293,7 @@ def prepare_cluster(launch: Launch) -> None:
         job, launch.patience.devices_seconds, lambda now: start.at(StartStage.WAITING_FOR_DEVICES, now, job.devices)
     )
     launch.nodes.update(ray_cluster.sole_nodes(job))
-    threading.Thread(target=watch_for_lost_nodes, args=(launch,), daemon=True).start()
+    threading.Thread(target=watch_for_losses, args=(launch,), daemon=True).start()
     node_work.start_watch(launch.job, launch.run_name, launch.spool, launch.attempt.number)
     if launch.job.checkpoint_path and launch.keeper is not None:
         start.at(StartStage.CLAIMING_CHECKPOINTS)
@@ -355,46 +351,10 @@ def watch_for_hard_stop(launch: Launch) -> None:
         time.sleep(HARD_STOP_POLL_SECONDS)
 
 
-def blame_lost_nodes(nodes: Mapping[str, str], names: Mapping[str, str], error: Exception) -> None:
-    """Raise NodeLostError if a node of the run is lost, because the resulting errors look like failures of the run."""
-    for seconds in (0.0, SECOND_LOOK_SECONDS):
-        time.sleep(seconds)
-        if lost := gone_among(nodes):
-            cause = innermost(error)
-            message = f"lost the worker at {', '.join(lost)}; then the run raised {type(cause).__name__}: {cause}"
-            raise NodeLostError(message, node_work.suspect_of(lost, names)) from error
-
-
-def gone_among(nodes: Mapping[str, str]) -> list[str]:
-    """Return the nodes that do not respond; empty if Ray cannot be asked."""
-    try:
-        return ray_cluster.silent_nodes(nodes)
-    except Exception:  # noqa: BLE001 - Ray raises errors of its transport, and at the end that it is disconnected
-        return []
-
-
-def watch_for_lost_nodes(launch: Launch) -> None:
-    """End the process when a node of the run is lost. The trainer may otherwise wait forever for its response."""
-    while not (lost := lost_among(launch.nodes)):
-        time.sleep(NODE_POLL_SECONDS)
-    # The driver may report a more specific cause itself.
-    time.sleep(DRIVER_REPORT_SECONDS)
-    outcome = Outcome(
-        int(ExitCode.ENVIRONMENT),
-        NODE_LOST,
-        f"lost the worker at {', '.join(lost)}, and the run cannot continue without it",
-        last_step=step_of(launch),
-        suspect=node_work.suspect_of(lost, launch.names),
-    )
+def watch_for_losses(launch: Launch) -> None:
+    """End the process when a node or a process is lost without which the trainer may wait for ever."""
+    outcome = from_error(losses.watch(launch.nodes, launch.names), last_step=step_of(launch))
     leave_early(launch, log_rules.apply_rules(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS))
-
-
-def lost_among(nodes: Mapping[str, str]) -> list[str]:
-    """Return the nodes that are lost according to Ray; empty if Ray cannot be asked."""
-    try:
-        return ray_cluster.lost_nodes(nodes)
-    except Exception:  # noqa: BLE001 - Ray raises errors of its transport, and at the end that it is disconnected
-        return []
 
 
 def stalled(launch: Launch) -> Outcome:

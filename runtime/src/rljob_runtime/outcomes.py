@@ -28,12 +28,18 @@ START_GONE = "CheckpointChanged"
 NODE_LOST = "NodeLost"
 """Reason of an attempt that lost one of its nodes."""
 
+PROCESS_LOST = "ProcessLost"
+"""Reason of an attempt that lost one of its processes, while the node lives."""
+
+OUT_OF_MEMORY = "OutOfMemory"
+"""Reason of an attempt of which Ray has ended a process to keep its node."""
+
 PLACE_ERRORS = {
     "NodeDiedError": NODE_LOST,
     "RaySystemError": "RayUnavailable",
     "ActorUnavailableError": "RayUnavailable",
     "RpcError": "RayUnavailable",
-    "OutOfMemoryError": "OutOfMemory",
+    "OutOfMemoryError": OUT_OF_MEMORY,
 }
 """Ray's exceptions (ray/exceptions.py, 2.60) for failures of the environment, not of the run."""
 
@@ -73,11 +79,15 @@ class RefusedError(Exception):
         return RefusedError, (self.code, self.reason, str(self), self.nodes)
 
 
-class NodeLostError(RuntimeError):
-    """A node of the run is lost. Exceptions that the run raises as a result are not the cause."""
+class LossError(RuntimeError):
+    """A node or a process of the run is lost. Exceptions that the run raises as a result are not the cause."""
 
-    def __init__(self, message: str, suspect: str | None = None) -> None:
+    def __init__(
+        self, reason: str, message: str, suspect: str | None = None, code: ExitCode = ExitCode.ENVIRONMENT
+    ) -> None:
         super().__init__(message)
+        self.reason = reason
+        self.code = code
         self.suspect = suspect
         """Name of the Kubernetes node, if exactly one was lost and its name is known."""
 
@@ -200,9 +210,9 @@ def verdict(error: BaseException, disk: Path | None = None) -> tuple[ExitCode, s
 
 def from_error(error: BaseException, last_step: int = 0, disk: Path | None = None) -> Outcome:
     """Return the outcome of a run that raised. `disk` is the spool, a folder on the node's own disk."""
-    if isinstance(error, NodeLostError):
+    if isinstance(error, LossError):
         text = bounded(str(error))
-        return Outcome(int(ExitCode.ENVIRONMENT), NODE_LOST, text, last_step=last_step, suspect=error.suspect)
+        return Outcome(int(error.code), error.reason, text, last_step=last_step, suspect=error.suspect)
     # A refusal of the trainer's process arrives within a task error, which Ray makes a RefusedError as well.
     links = (link for link in chain(error) if isinstance(link, RefusedError) and package_of(link) != "ray")
     if (refusal := next(links, None)) is not None:

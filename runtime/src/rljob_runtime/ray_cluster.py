@@ -205,7 +205,7 @@ def on_device_nodes(task: Callable[..., T], seconds: float, *arguments: object) 
     """
     import ray
 
-    tasks = {_pinned(task, node).remote(*arguments): address for node, address in sorted(device_nodes().items())}
+    tasks = {pinned(task, node).remote(*arguments): address for node, address in sorted(device_nodes().items())}
     answered, late = ray.wait(list(tasks), num_returns=len(tasks), timeout=seconds) if tasks else ([], [])
     answers: dict[str, T | None] = {tasks[one]: None for one in late}
     for one in late:
@@ -225,7 +225,7 @@ def stacks_elsewhere(run: str, seconds: float) -> list[Stack]:
 
     own = ray.get_runtime_context().get_node_id()
     nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != own]
-    tasks = [_pinned(gather, node["NodeID"]).remote(run, node["NodeManagerAddress"], seconds / 3) for node in nodes]
+    tasks = [pinned(gather, node["NodeID"]).remote(run, node["NodeManagerAddress"], seconds / 3) for node in nodes]
     answered, silent = ray.wait(tasks, num_returns=len(tasks), timeout=seconds) if tasks else ([], [])
     if silent:
         print(f"rljob: no stacks from {len(silent)} of {len(tasks)} nodes", file=sys.stderr, flush=True)  # noqa: T201
@@ -238,7 +238,7 @@ def stacks_elsewhere(run: str, seconds: float) -> list[Stack]:
     return stacks
 
 
-def _pinned(task: Callable[..., Any], node: str) -> Any:  # noqa: ANN401 - Ray's remote function
+def pinned(task: Callable[..., Any], node: str) -> Any:  # noqa: ANN401 - Ray's remote function
     """Return a Ray task pinned to one node by Ray's node id: with network.mode Host a head may share its address."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

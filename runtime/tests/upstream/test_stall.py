@@ -94,7 +94,7 @@ def test_ray_lets_every_worker_of_the_job_return_its_stacks(short_folder: str) -
         (node,) = ray.nodes()
         deadline = time.monotonic() + SECONDS
         while True:
-            task = ray_cluster._pinned(gather, node["NodeID"])  # `stacks_elsewhere` needs two nodes
+            task = ray_cluster.pinned(gather, node["NodeID"])  # `stacks_elsewhere` needs two nodes
             stacks = ray.get(task.remote(NAME, "there", 10.0), timeout=SECONDS)
             places = {stack.rank: place_of(stack).frame for stack in stacks if "Worker" in stack.title}
             if (frame := places.get(0)) and frame.function == "hang_in_the_queue":

@@ -79,6 +79,7 @@ REASONS: Mapping[str, FailureRow] = {
     Reason.DRIVER_STOPPED: FailureRow(FailureCause.CONFIGURATION, _OPERATOR),
     Reason.DEVICE_FAULT: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     "NodeLost": FailureRow(FailureCause.INFRASTRUCTURE, _OUTCOMES),
+    "ProcessLost": FailureRow(FailureCause.INFRASTRUCTURE, _OUTCOMES),
     "RayUnavailable": FailureRow(FailureCause.INFRASTRUCTURE, _OUTCOMES),
     "OutOfMemory": FailureRow(FailureCause.USER, _OUTCOMES),
     "DeviceOutOfMemory": FailureRow(FailureCause.USER, _OUTCOMES),
@@ -174,6 +175,7 @@ DOUBTFUL = frozenset(
         Reason.HEAD_SILENT,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         "NodeLost",
+        "ProcessLost",
         "RayUnavailable",
     }
 )

@@ -16,7 +16,7 @@ from verl.workers.rollout.vllm_rollout import vllm_async_server
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
 from rljob_runtime.verl_plugin.platform import role_nodes
-from rljob_runtime.verl_plugin.router import rank_choice
+from rljob_runtime.verl_plugin.router import engine_watch, rank_choice
 from rljob_runtime.verl_plugin.router.replica import DISCARD, KEEP, Load, discards_weights
 from rljob_runtime.vllm_plugin.drafts import EXCHANGE
 
@@ -44,9 +44,10 @@ class PromptServer(vLLMHttpServer):  # type: ignore[misc] # verl ships no types
     """
 
     async def run_server(self, args: argparse.Namespace) -> None:
-        """Start engine and server, choose ranks, and count padding."""
+        """Start engine and server, end with the engine, choose ranks, and count padding."""
         prints = count_padding(args)
         await super().run_server(args)
+        self._engine_watch = engine_watch.attach(self.engine)
         rank_choice.attach(self.engine)
         try:
             from rljob_runtime.verl_plugin.router import padding_counter

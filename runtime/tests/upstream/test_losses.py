@@ -1,24 +1,26 @@
-"""Nodes that share an address: a task runs on its own node. Ray distinguishes a lost node from its successor."""
+"""Losses of a run in the real Ray: nodes, of which several share an address, and processes whose node lives."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rljob_runtime import ray_cluster
+from rljob_runtime import losses, lost_processes, ray_cluster
 from rljob_runtime.contract import ExitCode
-from rljob_runtime.launch import blame_lost_nodes
-from rljob_runtime.outcomes import NodeLostError, from_error
+from rljob_runtime.outcomes import NODE_LOST, PROCESS_LOST, LossError, from_error
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -27,6 +29,8 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None, reason="verl is not installed here; the target `make test-image` runs it"
 )
 SECONDS = 90.0
+NOTICED_SECONDS = 3.0
+"""In which Ray has noticed the end of an actor."""
 WORKER = {"num_cpus": 1, "resources": {"NPU": 2.0}}
 
 
@@ -95,10 +99,57 @@ def test_a_call_fails_before_ray_knows_that_the_node_is_dead_and_the_node_is_ask
     killer.join()
     # The address of the ended node is checked before Ray has counted five failures.
     assert ray_cluster.silent_nodes(nodes) == list(nodes.values())
-    with pytest.raises(NodeLostError, match=r"lost the worker at .*; then the run raised \w+Error: ") as blamed:
-        blame_lost_nodes(nodes, dict.fromkeys(nodes.values(), "node-7"), caught.value)
-    assert blamed.value.suspect == "node-7"
+    with pytest.raises(LossError, match=r"lost the worker at .*; then the run raised \w+Error: ") as blamed:
+        losses.blame(nodes, dict.fromkeys(nodes.values(), "node-7"), caught.value)
+    assert (blamed.value.reason, blamed.value.suspect) == (NODE_LOST, "node-7")
     assert from_error(caught.value).exit_code == ExitCode.ENVIRONMENT
+
+
+def test_a_process_that_died_by_itself_is_lost_with_its_last_lines(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(losses, "POLL_SECONDS", 0.5)
+    monkeypatch.setattr(losses, "PROCESS_REPORT_SECONDS", 0.5)
+
+    class Worker:
+        def end(self, how: str) -> None:
+            if how == "exit":
+                ray.actor.exit_actor()
+            print("out of luck", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def pid(self) -> int:
+            return os.getpid()
+
+    # Names that Ray's workers find: this module is not importable there.
+    Worker.end.__globals__.update(os=os, signal=signal, sys=sys)
+    kind = ray.remote(num_cpus=0)(Worker)
+    nodes = {cluster.add_node(**WORKER).node_id: "here"}
+    released, killed, ended, kept = (kind.remote() for _ in range(4))
+    ray.get([each.pid.remote() for each in (released, killed, ended, kept)])
+    del released
+    ray.kill(killed)
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(ended.end.remote("exit"))
+    time.sleep(NOTICED_SECONDS)
+    assert lost_processes.find(()) == []
+    with ThreadPoolExecutor() as pool:
+        watched = pool.submit(losses.watch, nodes, {})
+        (pid,) = ray.get([kept.pid.remote()])
+        with pytest.raises(ray.exceptions.RayActorError) as caught:
+            ray.get(kept.end.remote("signal"))
+        loss = watched.result(SECONDS)
+    (lost,) = lost_processes.find(())
+    assert lost.pid == pid
+    assert lost_processes.find({lost.node}) == []
+    outcome = from_error(loss, last_step=7)
+    assert (outcome.exit_code, outcome.reason, outcome.last_step) == (ExitCode.ENVIRONMENT, PROCESS_LOST, 7)
+    assert re.fullmatch(rf"Worker \(pid {pid} at \S+\) died; its last lines: out of luck", outcome.message)
+    with pytest.raises(LossError, match=r"out of luck; then the run raised ActorDiedError") as blamed:
+        losses.blame(nodes, {}, caught.value)
+    assert blamed.value.reason == PROCESS_LOST
 
 
 def with_children(pid: int) -> list[int]:
