@@ -2,9 +2,9 @@
 
 In `make test` it is suspended and resumed once, the operator is killed meanwhile, and it ends after few steps. With
 RLJOB_LONG set, as in `make acceptance`, a worker's main process and an engine are killed too, the run is as long as the
-required reward needs, and its last checkpoint is evaluated. Other faults are tested with the contract driver (test_lifecycle,
-test_survival). test_training and test_training_metrics share the run because it is expensive. Its data is kept in
-build/e2e, so that the Prometheus queries can be repeated without another run.
+required reward needs, and its last checkpoint is evaluated. Other faults are tested with the contract driver
+(test_lifecycle, test_survival). test_training and test_training_metrics share the run because it is expensive. Its data
+is kept in build/e2e, so that the Prometheus queries can be repeated without another run.
 """
 
 from __future__ import annotations

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rljob_runtime.checkpoints.resume import Start
-from rljob_runtime.command import loop
+from rljob_runtime.command import loop, nested
 from rljob_runtime.contract import CommandConfig, JobConfig, StopMode
 from rljob_runtime.node import ray_binding
 from rljob_runtime.trainer import WORKER_HOOK, Result, Setup, Trainer
+from rljob_runtime.training_attempt import TrainingAttempt
 
 RAY_JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Variable with the job's configuration (ray/_private/runtime_env/constants.py; read in ray/_private/worker.py, init,
@@ -69,14 +71,28 @@ class CommandTrainer:
         connected()
         options = {"name": name, "num_cpus": 0, "resources": {HEAD_RESOURCE: 0.001}}
         self._presence = ray.remote(Presence).options(**options).remote()
-        return self.train()
+        began = time.time()
+        try:
+            return self.train()
+        finally:
+            self._stop_nested(began)
+
+    def _stop_nested(self, began: float) -> None:
+        setup = self._prepared
+        progress = setup.spool.progress()
+        own = progress.submission_id if progress is not None else ""
+        nested.stop_left(own, began, TrainingAttempt(setup.job, setup.attempt, setup.spool).note)
 
     def train(self) -> Result:
         """Run the command to its end."""
-        setup = self._setup
-        if setup is None:
-            raise AssertionError("run before prepare")
+        setup = self._prepared
         return loop.Loop(setup, command_of(setup.job), self._start, self._environ).run()
+
+    @property
+    def _prepared(self) -> Setup:
+        if self._setup is None:
+            raise AssertionError("run before prepare")
+        return self._setup
 
     @property
     def loads(self) -> Mapping[str, frozenset[str]]:
