@@ -7,6 +7,7 @@ from corpus.bad import Bad, key, megatron, merged
 MODEL = "actor_rollout_ref.model"
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
+ON_A2 = {"accelerator": {"class": "atlas-a2"}, "workerGroups": [{"name": "trainer", "devicesPerNode": 8}]}
 
 
 def field(name: str) -> str:
@@ -83,12 +84,19 @@ BAD = {
         key(f"{ACTOR}.fsdp_config.fsdp_size", 0), field(f"{ACTOR}.fsdp_config.fsdp_size"), "0 does not divide"
     ),
     "a format of another generation": Bad(
-        merged(
-            {"accelerator": {"class": "atlas-a2"}, "workerGroups": [{"name": "trainer", "devicesPerNode": 8}]},
-            key(f"{ROLLOUT}.quantization", "fp8"),
-        ),
+        merged(ON_A2, key(f"{ROLLOUT}.quantization", "fp8")),
         field(f"{ROLLOUT}.quantization"),
         "fp8: vllm-ascend does not run it on class atlas-a2; remove it",
+    ),
+    "a cache in a format of another generation": Bad(
+        merged(ON_A2, key(f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype", "fp8_e4m3")),
+        field(f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype"),
+        "fp8_e4m3: vllm-ascend has no cache of this type on class atlas-a2",
+    ),
+    "training for a format of another vendor": Bad(
+        merged(ON_A2, key(f"{ACTOR}.fsdp_config.qat.enable", True)),
+        field(f"{ACTOR}.fsdp_config.qat.enable"),
+        "verl's QAT computes in NVFP4, which class atlas-a2 does not have",
     ),
     "an embedding that no bucket holds": Bad(
         merged(

@@ -15,9 +15,9 @@ from rljob.core.validation.arithmetic import divisors, next_multiple
 from rljob.core.validation.devices import devices_text
 from rljob.core.validation.fields import place_of
 from rljob.core.validation.violation import Check, Violation
-from rljob.launchers.verl.effective import effective
+from rljob.launchers.verl.effective import VLLM, effective
 from rljob.launchers.verl.memory import BUCKET_KEY
-from rljob.launchers.verl.rows import ROLLOUT
+from rljob.launchers.verl.rows import ACTOR, ROLLOUT
 from rljob.launchers.verl.values import whole
 from rljob.render.accelerator_table import RAY_CPUS_PER_DEVICE_MIN
 from rljob.render.accelerators import facts_of
@@ -30,6 +30,8 @@ STANDALONE_CPUS = 2
 SIZES = "spec.rollout.parallelism"
 WITHOUT_FP8 = ("910b", "a3")
 """Hardware of Atlas A2 and A3, as the tags of Ascend's images name it."""
+CACHE_TYPE = f"{VLLM}.kv_cache_dtype"
+QAT = tuple(f"{ACTOR}.{section}qat.enable" for section in ("", "fsdp_config.", "megatron."))
 BYTES = 2
 """Of a number in bfloat16."""
 
@@ -156,16 +158,34 @@ def _storage_units(spec: RLJobSpec) -> int:
 
 
 def _the_class_has_the_format(spec: RLJobSpec) -> Iterator[Violation]:
-    """vllm-ascend 0.23.0 has no torchao (platform.py:140-145), and FP8 on A5 only (quantization/utils.py:132)."""
-    setting, facts = effective(spec).setting(f"{ROLLOUT}.quantization"), facts_of(spec)
-    if setting is None or not facts.is_npu or setting.value not in ("fp8", "torchao"):
+    """Refuse formats that no kernel of the class computes with: vllm-ascend 0.23.0, verl 0.9.1.
+
+    torchao is not among its formats (platform.py:140-145), and it has FP8 on A5 only (quantization/utils.py:132). A
+    cache of another type than the model's is allocated, and attention writes the model's type into it
+    (attention/attention_v1.py:419: kept and not read). verl's QAT is NVFP4, by CUDA's Triton (utils/qat/linear.py:30).
+    """
+    facts, seen = facts_of(spec), effective(spec)
+    if not facts.is_npu:
         return
-    if setting.value == "torchao" or facts.image_suffix in WITHOUT_FP8:
+    without_fp8 = facts.image_suffix in WITHOUT_FP8
+    name = spec.accelerator.class_
+    format_, cache = seen.setting(f"{ROLLOUT}.quantization"), seen.setting(CACHE_TYPE)
+    if format_ is not None and (format_.value == "torchao" or (format_.value == "fp8" and without_fp8)):
         yield Violation(
-            setting.field,
-            f"{setting.value}: vllm-ascend does not run it on class {spec.accelerator.class_}; remove it, or use "
-            "ascend with a model that msModelSlim has quantized",
+            format_.field,
+            f"{format_.value}: vllm-ascend does not run it on class {name}; remove it, or use ascend with a model that "
+            "msModelSlim has quantized",
         )
+    if cache is not None and str(cache.value).startswith("fp8") and without_fp8:
+        yield Violation(
+            cache.field, f"{cache.value}: vllm-ascend has no cache of this type on class {name}; remove it, or use auto"
+        )
+    for key in QAT:
+        training = seen.setting(key)
+        if training is not None and training.value is True:
+            yield Violation(
+                training.field, f"verl's QAT computes in NVFP4, which class {name} does not have; remove it"
+            )
 
 
 def _the_bucket_holds_the_embedding(spec: RLJobSpec) -> Iterator[Violation]:
