@@ -24,6 +24,7 @@ class ContractTrainer:
     """Runs the loop in an actor on the head, as verl's task runner does."""
 
     sole_actor = ("ContractTaskRunner", "contract")
+    actor_id = None
 
     def __init__(self) -> None:
         self._setup: Setup | None = None

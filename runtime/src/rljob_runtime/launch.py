@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from rljob_runtime import losses, preflight, ray_cluster, trackers, trainer
+from rljob_runtime import preflight, ray_cluster, trackers, trainer
 from rljob_runtime.checkpoints import resume
 from rljob_runtime.checkpoints.claims import Keeper, Lease, Owner, claim
 from rljob_runtime.collection import after_failure
@@ -41,6 +41,7 @@ from rljob_runtime.contract import (
     StopRequest,
 )
 from rljob_runtime.files import run_with_timeout
+from rljob_runtime.losses import Losses
 from rljob_runtime.node import core_binding
 from rljob_runtime.node_checks import preflight as node_work
 from rljob_runtime.outcomes import FencedError, RefusedError, Verdict, from_error
@@ -93,6 +94,11 @@ class Launch:
             return None
         folder, lease = Path(self.job.checkpoint_path), self.patience.claim
         return Keeper(folder, self.owner, lease, lambda error: leave_fenced(self, error))
+
+    @cached_property
+    def losses(self) -> Losses:
+        """Notices lost nodes and processes."""
+        return Losses(self.nodes, self.names, lambda: self.trainer.actor_id)
 
     @cached_property
     def start(self) -> StartReport:
@@ -246,7 +252,7 @@ def run(launch: Launch, environ: Mapping[str, str]) -> Outcome:
         except RefusedError:
             raise
         except Exception as error:
-            losses.blame(launch.nodes, launch.names, error)
+            launch.losses.blame(error)
             raise
         return outcome_of(launch, result)
 
@@ -353,7 +359,7 @@ def watch_for_hard_stop(launch: Launch) -> None:
 
 def watch_for_losses(launch: Launch) -> None:
     """End the process when a node or a process is lost without which the trainer may wait for ever."""
-    outcome = from_error(losses.watch(launch.nodes, launch.names), last_step=step_of(launch))
+    outcome = from_error(launch.losses.wait(), last_step=step_of(launch))
     leave_early(launch, log_rules.apply_rules(outcome, launch.job.log_rules, own_log(), stall.RULES_SECONDS))
 
 

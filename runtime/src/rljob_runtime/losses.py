@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rljob_runtime import lost_processes, ray_cluster
@@ -35,47 +36,58 @@ SECOND_LOOK_SECONDS = 2.0
 """Time between two checks: the processes of a killed pod end one by one, and the raylet may be the last."""
 
 
-def watch(nodes: Mapping[str, str], names: Mapping[str, str]) -> LossError:
-    """Wait until a node or a process of the run is lost, and return the loss.
+@dataclass
+class Losses:
+    """What one run has lost. Used by the thread that waits, and by the one that trains."""
 
-    `nodes` are those of the run: Ray's node id -> address. `names` are of the Kubernetes nodes, by address.
-    """
-    spared: set[str] = set()
-    while True:
-        # Nodes of the rollout that have gone since are spared as well.
-        spared.update(_asked(lost_processes.rollout_nodes))
-        if lost := _asked(ray_cluster.lost_nodes, nodes):
-            time.sleep(DRIVER_REPORT_SECONDS)
-            text = f"lost the worker at {', '.join(lost)}, and the run cannot continue without it"
-            return LossError(NODE_LOST, text, suspect_of(lost, names))
-        if dead := _asked(lost_processes.find, spared):
-            time.sleep(PROCESS_REPORT_SECONDS)
-            # Those of a killed pod end before its raylet.
-            if not _asked(ray_cluster.silent_nodes, nodes):
-                return of_process(dead[0])
-        time.sleep(POLL_SECONDS)
+    nodes: Mapping[str, str]
+    """Nodes that must stay: Ray's node id -> address. Filled once they have joined."""
+    names: Mapping[str, str]
+    """Names of the Kubernetes nodes, by address. Filled later, too."""
+    trainer: Callable[[], str | None]
+    """Ray's id of the actor that creates the processes of the run, once it exists."""
+    spared: set[str] = field(default_factory=set)
+    """Nodes of a rollout that stands apart, also those that have gone since: lost replicas are replaced."""
 
+    def wait(self) -> LossError:
+        """Wait until a node or a process is lost, and return the loss."""
+        while True:
+            if lost := _asked(ray_cluster.lost_nodes, self.nodes):
+                time.sleep(DRIVER_REPORT_SECONDS)
+                text = f"lost the worker at {', '.join(lost)}, and the run cannot continue without it"
+                return LossError(NODE_LOST, text, suspect_of(lost, self.names))
+            if dead := self._dead():
+                time.sleep(PROCESS_REPORT_SECONDS)
+                # Those of a killed pod end before its raylet.
+                if not _asked(ray_cluster.silent_nodes, self.nodes):
+                    return self._of(dead[0])
+            time.sleep(POLL_SECONDS)
 
-def blame(nodes: Mapping[str, str], names: Mapping[str, str], error: Exception) -> None:
-    """Raise LossError in place of an error of the run if a node or a process is lost."""
-    cause = innermost(error)
-    then = f"then the run raised {type(cause).__name__}: {cause}"
-    for seconds in (0.0, SECOND_LOOK_SECONDS):
-        time.sleep(seconds)
-        if lost := _asked(ray_cluster.silent_nodes, nodes):
-            text = f"lost the worker at {', '.join(lost)}; {then}"
-            raise LossError(NODE_LOST, text, suspect_of(lost, names)) from error
-    if dead := _asked(lost_processes.find, _asked(lost_processes.rollout_nodes)):
-        loss = of_process(dead[0])
-        raise LossError(loss.reason, f"{loss}; {then}", code=loss.code) from error
+    def blame(self, error: Exception) -> None:
+        """Raise LossError in place of an error of the run if a node or a process is lost."""
+        cause = innermost(error)
+        then = f"then the run raised {type(cause).__name__}: {cause}"
+        for seconds in (0.0, SECOND_LOOK_SECONDS):
+            time.sleep(seconds)
+            if lost := _asked(ray_cluster.silent_nodes, self.nodes):
+                text = f"lost the worker at {', '.join(lost)}; {then}"
+                raise LossError(NODE_LOST, text, suspect_of(lost, self.names)) from error
+        if dead := self._dead():
+            loss = self._of(dead[0])
+            raise LossError(loss.reason, f"{loss}; {then}", code=loss.code) from error
 
+    def _dead(self) -> list[LostProcess]:
+        self.spared.update(_asked(lost_processes.rollout_nodes))
+        trainer = self.trainer()
+        return [] if trainer is None else _asked(lost_processes.find, trainer, self.spared)
 
-def of_process(lost: LostProcess) -> LossError:
-    """Return the loss of a process, with its last lines."""
-    text = lost_processes.describe(lost)
-    if any(words in text.lower() for words in DEVICE_MEMORY_WORDS):
-        return LossError(DEVICE_OUT_OF_MEMORY, text, code=ExitCode.FAILED)
-    return LossError(OUT_OF_MEMORY if lost.out_of_memory else PROCESS_LOST, text)
+    def _of(self, lost: LostProcess) -> LossError:
+        """Return the loss of a process, with its last lines."""
+        node = f" on {name}" if (name := self.names.get(lost.address)) else ""
+        text = f"{lost}{node} died; {lost_processes.last_words(lost)}"
+        if any(words in text.lower() for words in DEVICE_MEMORY_WORDS):
+            return LossError(DEVICE_OUT_OF_MEMORY, text, code=ExitCode.FAILED)
+        return LossError(OUT_OF_MEMORY if lost.out_of_memory else PROCESS_LOST, text)
 
 
 def _asked(ask: Callable[..., Collection[T]], *arguments: object) -> list[T]:

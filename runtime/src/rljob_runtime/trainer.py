@@ -65,6 +65,10 @@ class Trainer(Protocol):
     def sole_actor(self) -> tuple[str, str]:
         """Name and namespace of a Ray actor that lives as long as a run. A second run waits until it is gone."""
 
+    @property
+    def actor_id(self) -> str | None:
+        """Ray's id of the actor that creates the processes of the run, while there is one. Read from any thread."""
+
     def only_evaluates(self, job: JobConfig) -> bool:
         """Report whether the job trains nothing."""
 

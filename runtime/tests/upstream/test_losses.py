@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rljob_runtime import losses, lost_processes, ray_cluster
 from rljob_runtime.contract import ExitCode
+from rljob_runtime.losses import Losses
 from rljob_runtime.outcomes import NODE_LOST, PROCESS_LOST, LossError, from_error
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None, reason="verl is not installed here; the target `make test-image` runs it"
 )
 SECONDS = 90.0
+ENDS = ("killed", "exit_actor", "exit", "signal")
 NOTICED_SECONDS = 3.0
 """In which Ray has noticed the end of an actor."""
 WORKER = {"num_cpus": 1, "resources": {"NPU": 2.0}}
@@ -100,9 +102,44 @@ def test_a_call_fails_before_ray_knows_that_the_node_is_dead_and_the_node_is_ask
     # The address of the ended node is checked before Ray has counted five failures.
     assert ray_cluster.silent_nodes(nodes) == list(nodes.values())
     with pytest.raises(LossError, match=r"lost the worker at .*; then the run raised \w+Error: ") as blamed:
-        losses.blame(nodes, dict.fromkeys(nodes.values(), "node-7"), caught.value)
+        Losses(nodes, dict.fromkeys(nodes.values(), "node-7"), lambda: None).blame(caught.value)
     assert (blamed.value.reason, blamed.value.suspect) == (NODE_LOST, "node-7")
     assert from_error(caught.value).exit_code == ExitCode.ENVIRONMENT
+
+
+def actors() -> tuple[Any, Any]:
+    """Return an actor that has created others, as the trainer does, and an actor of somebody else."""
+    import ray
+
+    class Worker:
+        def end(self, how: str) -> None:
+            if how == "exit_actor":
+                ray.actor.exit_actor()
+            if how == "exit":
+                raise SystemExit(0)
+            print("out of luck", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def pid(self) -> int:
+            return os.getpid()
+
+    class Trainer:
+        def __init__(self, kind: Any) -> None:
+            self.workers = {name: kind.remote() for name in (*ENDS, "released")}
+
+        def pid(self, name: str) -> int:
+            return int(ray.get(self.workers[name].pid.remote()))
+
+        def end(self, name: str) -> None:
+            if name == "released":
+                self.workers.pop(name)
+            elif name == "killed":
+                ray.kill(self.workers[name])
+            else:
+                ray.get(self.workers[name].end.remote(name))
+
+    kind = ray.remote(num_cpus=0)(Worker)
+    return ray.remote(num_cpus=0)(Trainer).remote(kind), kind.remote()
 
 
 def test_a_process_that_died_by_itself_is_lost_with_its_last_lines(
@@ -113,42 +150,31 @@ def test_a_process_that_died_by_itself_is_lost_with_its_last_lines(
     monkeypatch.setattr(losses, "POLL_SECONDS", 0.5)
     monkeypatch.setattr(losses, "PROCESS_REPORT_SECONDS", 0.5)
 
-    class Worker:
-        def end(self, how: str) -> None:
-            if how == "exit":
-                ray.actor.exit_actor()
-            print("out of luck", file=sys.stderr, flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        def pid(self) -> int:
-            return os.getpid()
-
-    # Names that Ray's workers find: this module is not importable there.
-    Worker.end.__globals__.update(os=os, signal=signal, sys=sys)
-    kind = ray.remote(num_cpus=0)(Worker)
-    nodes = {cluster.add_node(**WORKER).node_id: "here"}
-    released, killed, ended, kept = (kind.remote() for _ in range(4))
-    ray.get([each.pid.remote() for each in (released, killed, ended, kept)])
-    del released
-    ray.kill(killed)
-    with pytest.raises(ray.exceptions.RayActorError):
-        ray.get(ended.end.remote("exit"))
+    node = cluster.add_node(**WORKER).node_id
+    trainer, stranger = actors()
+    pid = ray.get(trainer.pid.remote("signal"))
+    ray.get([trainer.pid.remote(name) for name in ("killed", "released", *ENDS)])
+    ray.get([trainer.end.remote(name) for name in ("killed", "released")])
+    for call in (trainer.end.remote("exit_actor"), trainer.end.remote("exit"), stranger.end.remote("signal")):
+        with pytest.raises(ray.exceptions.RayActorError):
+            ray.get(call)
     time.sleep(NOTICED_SECONDS)
-    assert lost_processes.find(()) == []
+    name = trainer._actor_id.hex()
+    assert lost_processes.find(name, ()) == []
+    watched = Losses({node: "here"}, {}, lambda: name)
     with ThreadPoolExecutor() as pool:
-        watched = pool.submit(losses.watch, nodes, {})
-        (pid,) = ray.get([kept.pid.remote()])
+        waiting = pool.submit(watched.wait)
         with pytest.raises(ray.exceptions.RayActorError) as caught:
-            ray.get(kept.end.remote("signal"))
-        loss = watched.result(SECONDS)
-    (lost,) = lost_processes.find(())
+            ray.get(trainer.end.remote("signal"))
+        loss = waiting.result(SECONDS)
+    (lost,) = lost_processes.find(name, ())
     assert lost.pid == pid
-    assert lost_processes.find({lost.node}) == []
+    assert lost_processes.find(name, {lost.node}) == []
     outcome = from_error(loss, last_step=7)
     assert (outcome.exit_code, outcome.reason, outcome.last_step) == (ExitCode.ENVIRONMENT, PROCESS_LOST, 7)
     assert re.fullmatch(rf"Worker \(pid {pid} at \S+\) died; its last lines: out of luck", outcome.message)
     with pytest.raises(LossError, match=r"out of luck; then the run raised ActorDiedError") as blamed:
-        losses.blame(nodes, {}, caught.value)
+        Losses({node: "here"}, {}, lambda: name).blame(caught.value)
     assert blamed.value.reason == PROCESS_LOST
 
 

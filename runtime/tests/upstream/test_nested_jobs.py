@@ -41,4 +41,4 @@ def test_what_a_command_left_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None
             ray.shutdown()
     assert states == {"earlier": JobStatus.RUNNING, "own": JobStatus.RUNNING, "nested": JobStatus.STOPPED}
     (note,) = notes
-    assert "are stopped: nested." in note
+    assert "are stopped: nested;" in note

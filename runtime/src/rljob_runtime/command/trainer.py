@@ -41,6 +41,8 @@ class CommandTrainer:
     """Runs the command on the head."""
 
     sole_actor = ("CommandRun", "rljob")
+    actor_id = None
+    """What a command does about a process that it loses is its own matter."""
 
     def __init__(self) -> None:
         self._setup: Setup | None = None

@@ -122,6 +122,8 @@ class Trainer:
     critic_adapter_rank: int = 0
     element_bytes: int = FP32
     """Size of an element of FSDP2's shards, and so of its gradients and moments."""
+    evaluates: bool = False
+    """Whether the run only validates (verl's trainer.val_only): it generates once, and trains nothing."""
 
     @property
     def pipeline(self) -> int:
@@ -238,14 +240,15 @@ def _phases(
         yield _fullest(PhaseName.GENERATE, [[driver, *engine]])
     else:
         yield _fullest(PhaseName.GENERATE, [[*shared, *engine, *at_rest[stage].resting()] for stage in stages])
-    yield _fullest(
-        PhaseName.LOG_PROBABILITIES,
-        [[*shared, *at_rest[stage].reading(), *_forward(shape, trainer, stage)] for stage in stages],
-    )
-    yield _fullest(
-        PhaseName.UPDATE,
-        [[*shared, *at_rest[stage].updating(), *_backward(shape, trainer, stage)] for stage in stages],
-    )
+    if not trainer.evaluates:
+        yield _fullest(
+            PhaseName.LOG_PROBABILITIES,
+            [[*shared, *at_rest[stage].reading(), *_forward(shape, trainer, stage)] for stage in stages],
+        )
+        yield _fullest(
+            PhaseName.UPDATE,
+            [[*shared, *at_rest[stage].updating(), *_backward(shape, trainer, stage)] for stage in stages],
+        )
     weights, _, communicators, cache = engine
     gathered = _largest_tensor(shape)
     if not rollout.apart:
@@ -350,7 +353,9 @@ def _states_of(shape: Shape, trainer: Trainer, stage: int, adapter_rank: int) ->
     adapter = adapter_elements(shape, adapter_rank)
     if trainer.engine is Engine.FSDP2:
         share = (model_elements(shape, Cut()).total + adapter) / trainer.devices
-        trained = adapter / trainer.devices if adapter else share
+        # PyTorch makes gradients in the first backward pass, and the moments in the first step of the optimizer.
+        # Megatron makes both when it builds the model.
+        trained = 0.0 if trainer.evaluates else adapter / trainer.devices if adapter else share
         layer = max(layer_elements(shape, number, Cut()).total for number in range(shape.layers))
         ends = embedding_elements(shape, Cut()).total * (1 if shape.tied else 2)
         # verl 0.9.1 trains fp32 shards (fsdp.yaml, model_dtype) and computes in bf16 (param_dtype). An adapter has the

@@ -55,6 +55,11 @@ class VerlTrainer:
         self._runner: PinnedTaskRunner | None = None
         self._verl = VerlChoice()
 
+    @property
+    def actor_id(self) -> str | None:
+        """See `Trainer`."""
+        return None if self._runner is None else self._runner.actor_id
+
     def only_evaluates(self, job: JobConfig) -> bool:
         """See `Trainer`."""
         return launcher_overrides.only_evaluates(job)

@@ -13,7 +13,7 @@ from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.effective import effective
 from rljob.launchers.verl.rollout import BATCHED_TOKENS
-from rljob.launchers.verl.rows import ACTOR, REF, ROLLOUT, SEPARATE, TRANSFORMER
+from rljob.launchers.verl.rows import ACTOR, EVALUATE, REF, ROLLOUT, SEPARATE, TRANSFORMER
 from rljob.launchers.verl.sizes import data_parallel_ranks, micro_batch, mini_batch, uses_megatron
 from rljob.launchers.verl.trained import trained
 from rljob.launchers.verl.variables import worker_value
@@ -107,6 +107,7 @@ def _trainer(spec: RLJobSpec, shape: Shape, keys: Keys) -> Trainer:
         adapter_rank=what.rank,
         critic_adapter_rank=what.critic_rank,
         element_bytes=what.element_bytes,
+        evaluates=EVALUATE.holds(spec),
     )
 
 

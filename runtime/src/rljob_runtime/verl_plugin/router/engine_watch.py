@@ -14,16 +14,21 @@ from collections.abc import Callable
 from typing import Protocol
 
 POLL_SECONDS = 1.0
+SHUTDOWN_SECONDS = 5.0
+"""For what is left of the engine, which may hold a device although it does not answer."""
 EXIT_CODE = 1
 """As verl's actors on the other nodes of an engine (vllm_async_server.py, run_headless)."""
 
 
 class Engine(Protocol):
-    """vLLM's AsyncLLM, as far as it is asked."""
+    """vLLM's AsyncLLM, as far as it is used."""
 
     @property
     def errored(self) -> bool:
         """Whether the engine has ended or failed (v1/engine/async_llm.py:1054, 0.23)."""
+
+    def shutdown(self) -> object:
+        """End the engine's processes."""
 
 
 def attach(engine: Engine) -> asyncio.Task[None]:
@@ -36,4 +41,5 @@ async def watch(engine: Engine, leave: Callable[[int], object]) -> None:
     while not engine.errored:  # noqa: ASYNC110 - vLLM has no event for it
         await asyncio.sleep(POLL_SECONDS)
     print("rljob: the engine of this replica has ended", file=sys.stderr, flush=True)  # noqa: T201
+    await asyncio.wait([asyncio.create_task(asyncio.to_thread(engine.shutdown))], timeout=SHUTDOWN_SECONDS)
     leave(EXIT_CODE)

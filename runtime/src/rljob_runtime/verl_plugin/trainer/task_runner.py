@@ -79,6 +79,11 @@ class PinnedTaskRunner:
         return self
 
     @property
+    def actor_id(self) -> str | None:
+        """Return Ray's id of the actor, once it is created."""
+        return None if self._actor is None else str(self._actor._actor_id.hex())  # noqa: SLF001 - Ray has no other way
+
+    @property
     def run(self) -> RunMethod:
         """Return the object that `run_ppo` calls as `runner.run.remote(config)`."""
         return RunMethod(self)
