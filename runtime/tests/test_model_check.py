@@ -134,6 +134,7 @@ def test_a_volume_that_hangs_does_not_hold_the_start(
         ({"r": 16}, "trainer.lora.rank: 8, but r is 16 in {}/adapter_config.json; set it to that"),
         ({"r": 8, "use_rslora": True}, "trainer.lora.path: {}/adapter_config.json has use_rslora"),
         ({"r": 8, "use_dora": True}, "trainer.lora.path: {}/adapter_config.json has use_dora"),
+        ({"r": 8, "alpha_pattern": {"q_proj": 4}}, "trainer.lora.path: {}/adapter_config.json has alpha_pattern"),
     ],
 )
 def test_an_adapter_that_is_another_one_than_stated_is_refused(
@@ -143,5 +144,5 @@ def test_an_adapter_that_is_another_one_than_stated_is_refused(
     model = "actor_rollout_ref.model"
     keys = {f"{model}.lora_adapter_path": str(tmp_path), f"{model}.lora_rank": 8}
     assert str(refusal(make_job, **keys)).startswith(message.format(tmp_path))
-    (tmp_path / "adapter_config.json").write_text('{"r": 8, "use_rslora": false}')
+    (tmp_path / "adapter_config.json").write_text('{"r": 8, "use_rslora": false, "bias": "none", "rank_pattern": {}}')
     model_check.require(make_job(overrides=keys))

@@ -18,14 +18,12 @@ BAD = {
     "an adapter by Megatron's key": Bad(
         key(f"{MODEL}.lora.rank", 8),
         field(f"{MODEL}.lora.rank"),
-        "is not read by trainer.backend FSDP2, which would train the model in full; set "
-        f"verl.overrides[{MODEL}.lora_rank]",
+        "is not read by trainer.backend FSDP2, which would train the model in full; set trainer.lora.rank",
     ),
     "an adapter by FSDP's key": Bad(
         merged(megatron({}), key(f"{MODEL}.lora_rank", 8)),
         field(f"{MODEL}.lora_rank"),
-        "is not read by trainer.backend Megatron, which would train the model in full; set "
-        f"verl.overrides[{MODEL}.lora.rank]",
+        "is not read by trainer.backend Megatron, which would train the model in full; set trainer.lora.rank",
     ),
     "an adapter of the critic by Megatron's key": Bad(
         key("critic.model.lora.rank", 8),
@@ -35,7 +33,17 @@ BAD = {
     "an adapter without a rank": Bad(
         key(f"{MODEL}.lora_adapter_path", "/data/adapter"),
         field(f"{MODEL}.lora_adapter_path"),
-        f"is loaded only with a rank; set verl.overrides[{MODEL}.lora_rank] to that of the adapter",
+        "is loaded only with a rank; use trainer.lora with that of the adapter",
+    ),
+    "modules of another engine": Bad(
+        {"trainer": {"lora": {"rank": 8, "targets": ["q_proj", "linear_qkv"]}}},
+        "spec.trainer.lora.targets[1]",
+        "linear_qkv is no module of trainer.backend FSDP2, which has down_proj, ",
+    ),
+    "all modules in a list": Bad(
+        {"trainer": {"lora": {"rank": 8, "targets": ["all-linear"]}}},
+        "spec.trainer.lora.targets[0]",
+        "leave out targets for all linear layers",
     ),
     "an adapter that is too wide": Bad(
         key(f"{MODEL}.lora_rank", 1024),

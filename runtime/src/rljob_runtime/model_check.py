@@ -27,6 +27,12 @@ READ_SECONDS = 30.0
 """Time to read one small file; a volume may hang."""
 CONFIG_BYTES_MAX = 4 << 20
 """A config.json has a few kilobytes; those of quantized models list their layers."""
+UNKEPT = (
+    *("use_dora", "use_rslora", "rank_pattern", "alpha_pattern"),
+    *("modules_to_save", "bias", "lora_bias", "fan_in_fan_out"),
+)
+"""Settings of peft without which its matrices mean something else. verl's checkpoints keep rank and alpha only, and
+vLLM serves neither DoRA nor biases (vllm/lora/peft_helper.py, 0.23.0)."""
 
 
 def require(job: JobConfig) -> None:
@@ -59,10 +65,9 @@ def _adapter(keys: Mapping[str, object]) -> Iterator[Finding]:
     where = f"{path}/{ADAPTER_CONFIG}"
     if (own := config.get("r")) != rank:
         yield Finding("trainer.lora.rank", f"{rank}, but r is {own} in {where}; set it to that", "r", refused=True)
-    for switch in ("use_dora", "use_rslora"):
-        if config.get(switch):
-            # vLLM serves no DoRA (vllm/lora/peft_helper.py, 0.23.0); verl's checkpoints keep rank and alpha only.
-            problem = f"{where} has {switch}, whose scaling is not in checkpoints; train an adapter without it"
+    for switch in UNKEPT:
+        if config.get(switch) not in (None, False, "none", [], {}):
+            problem = f"{where} has {switch}, which is not in checkpoints; train an adapter without it"
             yield Finding(ADAPTER_FIELD, problem, switch, refused=True)
 
 

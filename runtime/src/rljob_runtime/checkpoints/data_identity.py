@@ -67,7 +67,8 @@ class DataIdentity:
         """Yield what differs, for a message; nothing if all that can be compared is equal."""
         files = list(_changed_files(self.files, now.files))
         if None not in (self.prompts, now.prompts) and self.prompts != now.prompts:
-            same = "" if files else " of the same files, by other limits, data.overlong or another tokenizer"
+            known = not files and all(file.sha256 is not None for file in (*self.files, *now.files))
+            same = " of the same files, by other limits, data.overlong or another tokenizer" if known else ""
             yield f"spec.data.train had {self.prompts} prompts then, and has {now.prompts} now{same}"
         yield from files[:SHOWN]
         if len(files) > SHOWN:

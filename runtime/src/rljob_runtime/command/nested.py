@@ -42,7 +42,7 @@ def _stop(own: str, since: float, note: Callable[[str], None]) -> None:
         return
     names = ", ".join(left[:SHOWN]) + (f" and {len(left) - SHOWN} more" if len(left) > SHOWN else "")
     note(
-        f"Ray jobs that began beside the command were still running, and are stopped: {names}; let the command be their program"
+        f"Ray jobs that began beside the command still ran, and are stopped: {names}; run their program as the command"
     )
     for name in left:
         with contextlib.suppress(RuntimeError):  # it has ended meanwhile

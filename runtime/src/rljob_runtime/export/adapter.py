@@ -54,8 +54,9 @@ def merge(model: Path) -> None:
     scale = config["lora_alpha"] / config["r"]
     parts = load_file(adapter / "adapter_model.safetensors")
     left = {name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in parts}
-    if unknown := sorted(name for name in parts if not name.endswith((LOW, HIGH))):
-        raise _not_merged(f"{unknown[0]} is not a matrix of LoRA")
+    pairs = {f"{PREFIX}{module}{suffix}" for module in left for suffix in (LOW, HIGH)}
+    if unknown := sorted(pairs ^ parts.keys()):
+        raise _not_merged(f"{unknown[0]} is not one of a pair of LoRA's matrices")
     for file in sorted(model.glob("*.safetensors")):
         with safe_open(file, framework="pt") as opened:
             names, metadata = set(opened.keys()), opened.metadata()

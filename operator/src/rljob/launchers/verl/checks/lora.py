@@ -28,6 +28,14 @@ OF_MEGATRON: Mapping[str, str] = {
     "lora.adapter_path": "lora_adapter_path",
 }
 """Keys of Megatron's engine (workers/config/model.py:132), and those of FSDP's for the same (:124-135)."""
+FIELDS = {"lora_rank": "rank", "lora_alpha": "alpha", "target_modules": "targets", "lora_adapter_path": "path"}
+"""Fields of trainer.lora for them."""
+MODULES_OF_MEGATRON = frozenset({"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"})
+"""Megatron-Bridge's names (trainer/config/model/hf_model.yaml, lora.target_modules)."""
+MODULES_OF_FSDP = frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
+"""Names of Hugging Face for the layers of Llama and Qwen."""
+ALL = "all-linear"
+"""peft's word for all, which a list cannot contain."""
 
 
 def _the_engine_reads_the_key(spec: RLJobSpec) -> Iterator[Violation]:
@@ -40,10 +48,25 @@ def _the_engine_reads_the_key(spec: RLJobSpec) -> Iterator[Violation]:
             if setting is None or not setting.by_override or setting.value in OFF:
                 continue
             full = ", which would train the model in full" if wrong.endswith("rank") else ""
+            typed = FIELDS.get(ours) if part == MODEL else None
             yield Violation(
                 setting.field,
-                f"is not read by trainer.backend {spec.trainer.backend}{full}; set verl.overrides[{part}.{right}]",
+                f"is not read by trainer.backend {spec.trainer.backend}{full}; set "
+                + (f"trainer.lora.{typed}" if typed else f"verl.overrides[{part}.{right}]"),
             )
+
+
+def _the_engine_has_the_modules(spec: RLJobSpec) -> Iterator[Violation]:
+    """Each engine looks for modules by its own names, and fails after the model is loaded if it finds none."""
+    lora = spec.trainer.lora
+    wrong = MODULES_OF_FSDP if uses_megatron(spec) else MODULES_OF_MEGATRON
+    for index, name in enumerate((lora.targets if lora is not None else None) or ()):
+        place = f"spec.trainer.lora.targets[{index}]"
+        if name in wrong:
+            right = ", ".join(sorted(MODULES_OF_MEGATRON if uses_megatron(spec) else MODULES_OF_FSDP))
+            yield Violation(place, f"{name} is no module of trainer.backend {spec.trainer.backend}, which has {right}")
+        elif name == ALL:
+            yield Violation(place, f"{ALL} is no module; leave out targets for all linear layers")
 
 
 def _an_adapter_has_a_rank(spec: RLJobSpec) -> Iterator[Violation]:
@@ -56,7 +79,9 @@ def _an_adapter_has_a_rank(spec: RLJobSpec) -> Iterator[Violation]:
         if seen.value(f"{part}.lora_rank") in OFF:
             yield Violation(
                 setting.field,
-                f"is loaded only with a rank; set verl.overrides[{part}.lora_rank] to that of the adapter",
+                "is loaded only with a rank; "
+                + ("use trainer.lora" if part == MODEL else f"set verl.overrides[{part}.lora_rank]")
+                + " with that of the adapter",
             )
 
 
@@ -85,6 +110,7 @@ def _the_rollout_slices_the_layers(spec: RLJobSpec) -> Iterator[Violation]:
 
 CHECKS: tuple[Check, ...] = (
     _the_engine_reads_the_key,
+    _the_engine_has_the_modules,
     _an_adapter_has_a_rank,
     _the_rollout_takes_the_rank,
     _the_rollout_slices_the_layers,

@@ -4,7 +4,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from builders import BUILT_IN_RECIPES, SPECS_OF_EXAMPLES, Json, apart, group, merged, small_spec, typed, validate
+from builders import (
+    BUILT_IN_RECIPES,
+    SPECS_OF_EXAMPLES,
+    Json,
+    apart,
+    group,
+    merged,
+    saving,
+    small_spec,
+    typed,
+    validate,
+)
 from corpus.memory import OFFLOADED, SWAPPED, WIDE, on_a3
 
 from rljob.core.spec.model_shape import known_shape
@@ -276,3 +287,18 @@ def test_a_phase_without_room_for_a_cache_is_one_finding() -> None:
     assert "generate takes" in messages[0]
     assert "lower it" not in messages[0]
     assert "raise it" not in messages[0]
+
+
+def test_an_evaluation_needs_no_memory_of_training() -> None:
+    """On fewer devices: PyTorch makes gradients and moments when they are used, and nothing is updated."""
+    change: Json = {"model": {"architecture": "Qwen2.5-7B"}, "trainer": {"lora": {"rank": 16}}}
+    saves = {"checkpoint": {"path": "/data/checkpoints", "everySteps": 1}, "evaluation": {"devicesPerNode": 2}}
+    trained = merged(A2, change, saves)
+    trained["workerGroups"] = [merged(saving({})["workerGroups"][0], A2["workerGroups"][0])]
+    assert fields(trained) == ([], [])
+    evaluated = {"trainer": {"mode": "Evaluate", "lora": None}, "evaluation": None, "checkpoint": None}
+    spec = typed(small_spec(merged(A2, change, evaluated)))
+    assert (shape := known_shape(spec)) is not None
+    plan = memory_plan(spec, shape)
+    assert {phase.name for phase in plan.phases} == {PhaseName.GENERATE, PhaseName.TRANSFER}
+    assert not {part.name for phase in plan.phases for part in phase.parts} & {"gradients", "optimizer state"}
