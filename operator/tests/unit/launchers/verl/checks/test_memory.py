@@ -298,7 +298,8 @@ def test_an_evaluation_needs_no_memory_of_training() -> None:
     assert fields(trained) == ([], [])
     evaluated = {"trainer": {"mode": "Evaluate", "lora": None}, "evaluation": None, "checkpoint": None}
     spec = typed(small_spec(merged(A2, change, evaluated)))
-    assert (shape := known_shape(spec)) is not None
+    shape = known_shape(spec)
+    assert shape is not None
     plan = memory_plan(spec, shape)
     assert {phase.name for phase in plan.phases} == {PhaseName.GENERATE, PhaseName.TRANSFER}
     assert not {part.name for phase in plan.phases for part in phase.parts} & {"gradients", "optimizer state"}
