@@ -179,7 +179,8 @@ class Deadlines(Model):
     bound."""
     progress_seconds: Count = 14400
     """Seconds that may pass between two steps, but never less than three times the usual step. Before the first step,
-    at least startSeconds apply. Defaults to 14400."""
+    at least startSeconds apply. Defaults to 14400; while a model of known size is loaded, to startSeconds and 10 s for
+    each GB of its checkpoint, if that is less."""
 
 
 class Cleanup(Model):

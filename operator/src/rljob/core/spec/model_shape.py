@@ -13,7 +13,10 @@ from rljob_runtime.planning.architectures import BUILT_IN
 from rljob_runtime.planning.export_memory import conversion_bytes, conversion_bytes_of_checkpoint
 from rljob_runtime.planning.model_facts import Fact, ModelFacts, facts_of_config, facts_of_shape
 from rljob_runtime.planning.shapes import Shape, ShapeError, UnknownFamilyError, decoder_keys, shape_from_config
+from rljob_runtime.planning.weights import Cut, model_elements
 
+CHECKPOINT_BYTES = 16
+"""Of a parameter: weights and two moments in fp32, and weights in bfloat16 where an engine saves both."""
 MEMORY_MAX = 4 << 40
 """No node has more memory. The bound is needed because the size of a checkpoint is reported by the run."""
 
@@ -29,6 +32,15 @@ def known_shape(spec: RLJobSpec) -> Shape | None:
         except UnknownFamilyError:
             return None
     return BUILT_IN.get(spec.model.architecture or "")
+
+
+def checkpoint_size(spec: RLJobSpec) -> int | None:
+    """Return the bytes of a checkpoint with the optimizer's state, the most that a start loads; None if not known."""
+    try:
+        shape = known_shape(spec)
+    except ShapeError:
+        return None
+    return None if shape is None else int(model_elements(shape, Cut()).total) * CHECKPOINT_BYTES
 
 
 def conversion_memory(spec: RLJobSpec, checkpoint_bytes: int | None) -> int | None:

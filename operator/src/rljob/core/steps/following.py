@@ -21,6 +21,7 @@ from rljob.core.polling import (
 )
 from rljob.core.reasons import Reason
 from rljob.core.requirements import STOPS_HERE, Requirements, intended_head
+from rljob.core.spec.model_shape import checkpoint_size
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
@@ -29,7 +30,7 @@ from rljob.core.transitions.reported_end import outcome_seen
 from rljob.core.transitions.start_stages import is_further, with_reported, with_training
 from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
-from rljob_runtime.contract import ExitCode, Outcome, Phase
+from rljob_runtime.contract import ExitCode, Outcome, Phase, StartStage
 from rljob_runtime.contract import Progress as Answer
 
 POLLS_PER_WRITE = 5
@@ -38,6 +39,14 @@ STALLED_STEPS = 3
 """A progress deadline below the length of a step would end every run."""
 DOOMED_SECONDS = 60.0
 """The deletion timestamp includes the grace period: a running kubelet kills the pod at that moment."""
+LOADING_STAGES = frozenset(
+    {
+        *(StartStage.STARTING_RANKS, StartStage.LOADING_CRITIC, StartStage.LOADING_MODEL),
+        *(StartStage.STARTING_REPLICAS, StartStage.LOADING_CHECKPOINT, StartStage.SENDING_WEIGHTS),
+    }
+)
+LOADED_BYTES_PER_SECOND = 100e6
+"""Of the whole job: a tenth of what one client of a slow volume reads."""
 PROGRESSING = ConditionType.PROGRESSING
 OVER = ("Failed", "Succeeded")
 """Phases of a pod whose containers have ended (restartPolicy Never)."""
@@ -175,10 +184,35 @@ def _overdue(context: Context, attempt: Attempt, answer: Answer | None) -> tuple
     if context.frozen_spec is not None and not context.frozen_spec.reports_steps:
         return None
     last = max(times.from_unix(answer.observed_time), written, submitted)
+    if (overdue := _loading_is_overdue(context, answer, submitted)) is not None:
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, overdue
     limit, name = _patience(deadlines, answer)
     if context.now >= last + timedelta(seconds=limit):
         return Reason.PROGRESS_DEADLINE_EXCEEDED, f"no step since {times.to_text(last)}: {name} passed"
     return None
+
+
+def _loading_is_overdue(context: Context, answer: Answer, submitted: datetime) -> str | None:
+    """Return why a stage of the start ends the run although nobody has set a deadline for steps.
+
+    The default of four hours is that of a step. Loading a model takes as long as its bytes, and a start that hangs
+    holds every NPU of the job.
+    """
+    start, deadlines = answer.start, context.deadlines
+    if start is None or start.stage not in LOADING_STAGES or "progress_seconds" in deadlines.model_fields_set:
+        return None
+    size = None if context.frozen_spec is None else checkpoint_size(context.frozen_spec)
+    if size is None:
+        return None
+    limit = deadlines.start_seconds + size / LOADED_BYTES_PER_SECOND
+    begun = max(times.from_unix(start.begun), submitted)  # by the clock of another node
+    if limit >= deadlines.progress_seconds or context.now < begun + timedelta(seconds=limit):
+        return None
+    words = start_message.words(start.stage, start_message.detail(start))
+    return (
+        f"{words} since {times.to_text(begun)}: {limit:.0f} s, deadlines.startSeconds and the time for "
+        f"{size / 1e9:.0f} GB, passed; deadlines.progressSeconds sets a limit of your own"
+    )
 
 
 def _patience(deadlines: Deadlines, answer: Answer) -> tuple[float, str]:

@@ -41,7 +41,7 @@ from rljob.api.status import Condition, ConditionStatus, FailureCause, State
 from rljob.core import times
 from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan
-from rljob_runtime.contract import NOTE_LIMIT, ExitCode, Outcome, Phase, Progress
+from rljob_runtime.contract import NOTE_LIMIT, ExitCode, Outcome, Phase, Progress, StartProgress, StartStage
 
 STATUS_SCHEMA = build_rljob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 
@@ -435,6 +435,32 @@ def test_a_run_is_given_as_long_as_its_steps_take(told: dict[str, Any], limit: i
     stop = wrote(decide(world, seconds=limit)).stop
     assert stop is not None
     assert (stop.mode, stop.message) == ("Stalled", f"no step since 2026-01-01T12:00:00Z: {named} passed")
+
+
+@pytest.mark.parametrize(
+    ("stage", "deadlines", "limit"),
+    [
+        (StartStage.LOADING_MODEL, {}, 1800 + 79),
+        (StartStage.STARTING_REPLICAS, {"startSeconds": 600}, 600 + 79),
+        (StartStage.FIRST_ROLLOUT, {}, 14400),
+        (StartStage.LOADING_MODEL, {"progressSeconds": 7200}, 7200),
+    ],
+)
+def test_loading_a_model_of_known_size_may_not_take_as_long_as_a_step(
+    stage: StartStage, deadlines: dict[str, int], limit: int
+) -> None:
+    spec = small_spec({"deadlines": deadlines, "model": {"architecture": "Qwen2.5-0.5B"}})
+    start = StartProgress(stage, begun=at(0).timestamp())
+    progress = answer({"phase": Phase.STARTING, "step": 0, "start": start})
+    world = running(job=job(spec, status_submitted()), snapshot=snapshot(spec), progress=progress)
+    early = decide(world, seconds=limit - 1)
+    assert early.status is None or wrote(early).stop is None
+    stop = wrote(decide(world, seconds=limit + 1)).stop
+    assert stop is not None
+    if limit < 7200:
+        assert "deadlines.startSeconds and the time for 8 GB, passed" in stop.message
+    else:
+        assert "deadlines.progressSeconds" in stop.message
 
 
 numbers = st.floats() | st.none()
