@@ -34,6 +34,22 @@ def env(name: str, value: str) -> Json:
     return template({"env": [{"name": name, "value": value}]})
 
 
+def apart_from(**term: object) -> Json:
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", **term}]}
+    return template({"affinity": {"podAntiAffinity": rule}})
+
+
+REPELLED = f"{WORKERS}.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
+AFFINITIES = {
+    "a zone without other tenants": Bad(
+        apart_from(namespaceSelector={}),
+        f"{REPELLED}.namespaceSelector",
+        "selects pods of other namespaces; remove it",
+    ),
+    "a zone without one tenant": Bad(
+        apart_from(namespaces=["theirs"]), f"{REPELLED}.namespaces", "selects pods of other namespaces; remove it"
+    ),
+}
 VOLUMES = {
     "a Ray without tokens": Bad(
         runtime("2.51.9"),
@@ -476,6 +492,6 @@ IMAGES = {
         "is not an image reference",
     ),
 }
-BAD = {**VOLUMES, **PODS, **PATCHES, **SECRETS, **IMAGES}
+BAD = {**AFFINITIES, **VOLUMES, **PODS, **PATCHES, **SECRETS, **IMAGES}
 LITERALS = (HF_TOKEN, GITHUB_TOKEN, "0123456789", "123456", "geheim", "AKIA" + "C" * 16)
 """Text that no message may repeat."""

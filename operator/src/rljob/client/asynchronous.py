@@ -192,11 +192,12 @@ class AsyncClient:
         worker: int = 0,
         tail: int | None = None,
         follow: bool = False,
+        raw: bool = False,
     ) -> AsyncGenerator[str]:
         """Yield the lines of a log.
 
         The driver's log of an attempt whose pods are gone is read from the volume of `observability.logPath`, by a pod
-        that exists only for that.
+        that exists only for that. What controls a terminal is left out (colours) or written as escapes.
 
         Args:
             job: The job.
@@ -205,12 +206,13 @@ class AsyncClient:
             worker: Which worker pod, counted from 0 in the order of their names.
             tail: Lines from the end to begin with. Defaults to the whole log.
             follow: Continue until the attempt has ended.
+            raw: Yield lines as they were written, with all control characters.
 
         Raises:
             NotAvailable: There is no log yet, or it was not kept.
         """
         found = await self.get(job)
-        query = LogQuery(LogRole(role), attempt, worker, tail, follow)
+        query = LogQuery(LogRole(role), attempt, worker, tail, follow, raw)
         async with aclosing(self._runs.logs(found, query)) as lines:
             async for line in lines:
                 yield line

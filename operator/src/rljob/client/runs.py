@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
+from rljob.api.printing import printable, without_colours
 from rljob.api.status import Attempt
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.client import errors, objects
@@ -73,6 +74,7 @@ class LogQuery:
     worker: int = 0
     tail: int | None = None
     follow: bool = False
+    raw: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ class Runs:
         chunks = self._driver(job, attempt, query) if driver else self._container(job, attempt, query)
         async with aclosing(chunks):
             async for line in lines(chunks, LINE_BYTES):
-                yield line.decode(errors="replace")
+                text = line.decode(errors="replace")
+                yield text if query.raw else printable(without_colours(text))
 
     async def _driver(self, job: Job, attempt: Attempt, query: LogQuery) -> AsyncGenerator[bytes]:
         """Yield the driver's log; if the connection is lost while it is followed, continue at the same byte."""

@@ -13,7 +13,7 @@ from rljob.core import times
 from rljob.core.observed import Manifest
 from rljob.render import labels
 from rljob.render.names import JobIdentity
-from rljob.render.ports import PortBlock
+from rljob.render.ports import PORTS, PortBlock
 
 
 def identity(job: Manifest) -> JobIdentity:
@@ -58,7 +58,8 @@ def is_held(job: Manifest) -> bool:
 def port_block(manifest: Manifest) -> PortBlock | None:
     """Return the ports that a cluster or one of its pods was rendered with; None for the default ports."""
     text = (manifest["metadata"].get("annotations") or {}).get(labels.PORT_BLOCK, "")
-    return PortBlock(int(text)) if re.fullmatch("[0-9]{4,5}", str(text)) and 1024 <= int(text) <= 65535 else None
+    last = 65535 - max(row.place for row in PORTS)
+    return PortBlock(int(text)) if re.fullmatch("[0-9]{4,5}", str(text)) and 1024 <= int(text) <= last else None
 
 
 def intended_cluster(status: RLJobStatus, clusters: tuple[Manifest, ...]) -> Manifest | None:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from rljob.api.printing import printable
+from rljob.api.secret_shapes import ANY
 
 TEXT_LIMIT = 1000
 """Maximum length of the text of one field."""
@@ -37,6 +38,14 @@ _SECRET = re.compile(
     r"(?P<keep>bearer\s++|(?<![\w-])(?=[\w-]*?(?:token|password|secret|api[_-]?key))[\w-]++" + _ASSIGNS + f"){_RUN}++",
     re.IGNORECASE,
 )
+_TOKEN = re.compile(
+    r"-----BEGIN (?:[A-Z]{1,16} ){0,3}PRIVATE KEY-----[^-]*+|"
+    r"(?P<keep>authorization[\"']?+\s*+[=:]\s*+[\"']?+basic\s++"
+    r"|(?<![\w-])--(?:[\w-]*?[_-])?(?:token|password|passwd|secret|api[_-]?key)\s++)"
+    f"{_RUN}++|{ANY.pattern}",
+    re.IGNORECASE,
+)
+"""What is no assignment: tokens by their formats, an option with its value, and the contents of a private key."""
 _TORN = re.compile(
     rf"{_RUN}*+[\"']?+\s*+[=:]?+\s*+[\"']?+{_RUN}*+"
     rf"(?:{_ASSIGNS}{_RUN}++|(?<=[=:])\s*+[\"']?+{_RUN}++|(?<=bearer)\s++{_RUN}++)*+",
@@ -103,14 +112,18 @@ def redacted_end(text: str, size: int) -> str:
     Apart from the marker at the cut, the result is the end of the whole text, redacted.
     """
     if len(text) <= size:
-        return _SECRET.sub(_hide, text)
+        return _hidden(text)
     end = text[-size:]
     torn = _TORN.match(end)
-    return f"…{_HIDDEN}{_SECRET.sub(_hide, end[torn.end() if torn else 0 :])}"
+    return f"…{_HIDDEN}{_hidden(end[torn.end() if torn else 0 :])}"
+
+
+def _hidden(text: str) -> str:
+    return _TOKEN.sub(_hide, _SECRET.sub(_hide, text))
 
 
 def _hide(found: re.Match[str]) -> str:
-    return found["keep"] + _HIDDEN
+    return (found["keep"] or "") + _HIDDEN
 
 
 def redact_field(name: str, value: object) -> object:

@@ -169,6 +169,15 @@ async def test_the_log_of_the_driver_is_that_of_its_file(tmp_path: Path, log: Pa
         assert await read(client, tail=tail) == (lines if tail is None else lines[len(lines) - min(tail, 9) :])
 
 
+async def test_a_log_does_not_control_the_terminal_of_its_reader(tmp_path: Path, log: Path) -> None:
+    world, written = World(), "\x1b[31mred\x1b[0m \x1b[2J \u202eend"
+    world.add_pod("head", "head")
+    log.write_text(f"{written}\n")
+    async with talking(tmp_path, world) as client:
+        assert await read(client) == ["red \\u001b[2J \\u202eend"]
+        assert await read(client, raw=True) == [written]
+
+
 @pytest.mark.parametrize("tail", [None, 3])
 async def test_a_log_that_is_followed_continues_at_the_byte_where_its_connection_was_cut(
     tmp_path: Path, log: Path, tail: int | None

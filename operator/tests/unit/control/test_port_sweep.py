@@ -102,7 +102,7 @@ def test_the_store_knows_ports_from_statuses_and_from_clusters() -> None:
     metadata = {"namespace": "team", "name": "c", "uid": "c", "resourceVersion": "1", "labels": labels}
     owned = {"ownerReferences": [{"kind": "RLJob", "name": "sums", "uid": "u2", "controller": True}]}
     made.put(RAY_CLUSTER, {"metadata": metadata | owned | {"annotations": marks}})
-    for number, text in enumerate(("20064", "0", "9" * 5000)):
+    for number, text in enumerate(("20064", "0", "65530", "9" * 5000)):
         strange = {"uid": f"s{number}", "name": f"s{number}", "annotations": {PORT_BLOCK: text}}
         # Neither a copied label nor a number that is not a port makes a holder.
         made.put(RAY_CLUSTER, {"metadata": metadata | (owned if number else {}) | strange})

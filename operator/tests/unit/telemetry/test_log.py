@@ -93,6 +93,23 @@ def test_secrets_in_texts_are_hidden(text: str) -> None:
     assert '"s3cr3t' not in redact(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("authorization: Basic dXNlcjpnZWhlaW0=", "authorization: Basic [redacted]"),
+        ("basic settings", "basic settings"),
+        ("clone https://me:geheim@example.com/x", "clone [redacted]example.com/x"),
+        ("run --hub-token geheim --steps 3", "run --hub-token [redacted] --steps 3"),
+        ("run --tokenizer /model --max-tokens 8", "run --tokenizer /model --max-tokens 8"),
+        ("hf_" + "a" * 30, "[redacted]"),
+        ("key AKIA" + "B" * 16, "key [redacted]"),
+        ("-----BEGIN PRIVATE KEY-----\ngeheim\n-----END PRIVATE KEY-----", "[redacted]-----END PRIVATE KEY-----"),
+    ],
+)
+def test_secrets_are_known_by_their_formats(text: str, shown: str) -> None:
+    assert redact(text) == shown
+
+
 @given(st.text(max_size=5000))
 def test_a_text_is_cut_to_its_limit(text: str) -> None:
     assert len(redact(text)) <= max(TEXT_LIMIT, 0)

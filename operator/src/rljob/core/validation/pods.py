@@ -7,7 +7,7 @@ checks here cover common mistakes; sources are the rules of core/v1 (pkg/apis/co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rljob.api.field_path import bracketed, member
 from rljob.api.group import GROUP
@@ -57,6 +57,10 @@ RAY_WORKER_PORTS = range(10002, 20000)
 """From the same page: min-worker-port and max-worker-port."""
 PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 HUGE_PAGES = "hugepages-"
+AFFINITY_RULES = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
 CONTAINER_NAME = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 DEVICE_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point, not a file
 
@@ -118,6 +122,31 @@ def _mounts_hide_nothing(spec: RLJobSpec) -> Iterator[Violation]:
             elif place in seen and not any(mount.mount_path == m.mount_path for m in template.volume_mounts[:index]):
                 yield Violation(field, f"{mount.mount_path} is mounted twice; remove one mount")
             seen.add(place)
+
+
+def _affinity_stays_in_its_namespace(spec: RLJobSpec) -> Iterator[Violation]:
+    """Anti-affinity to the pods of other namespaces, required by one pod, keeps all of theirs off its nodes."""
+    for path, template in fields.templates(spec):
+        for kind in ("podAffinity", "podAntiAffinity"):
+            for place, term in _affinity_terms(f"{path}.affinity.{kind}", (template.affinity or {}).get(kind)):
+                for name in ("namespaces", "namespaceSelector"):
+                    if name in term:
+                        yield Violation(
+                            f"{place}.{name}",
+                            "selects pods of other namespaces; remove it: terms hold in the job's own",
+                        )
+
+
+def _affinity_terms(path: str, affinity: object) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the terms of an affinity to pods with their paths; the API server judges everything else in it."""
+    for rule in AFFINITY_RULES:
+        listed = affinity.get(rule) if isinstance(affinity, Mapping) else None
+        for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+            inner = entry.get("podAffinityTerm") if isinstance(entry, Mapping) else None
+            if isinstance(inner, Mapping):
+                yield f"{path}.{rule}[{index}].podAffinityTerm", inner
+            elif isinstance(entry, Mapping):
+                yield f"{path}.{rule}[{index}]", entry
 
 
 def _variables_are_free(spec: RLJobSpec) -> Iterator[Violation]:
@@ -335,6 +364,7 @@ CHECKS: tuple[Check, ...] = (
     _volumes_are_ours_or_theirs,
     _mounts_have_volumes,
     _mounts_hide_nothing,
+    _affinity_stays_in_its_namespace,
     _variables_are_free,
     _secret_variables_are_free,
     _tolerations_hold,

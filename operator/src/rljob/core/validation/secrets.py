@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from rljob.api.secret_shapes import shape_of_secret
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.validation import fields
 from rljob.core.validation.pods import is_ours
@@ -21,28 +22,9 @@ NO_SECRETS = frozenset({"", "0", "1", "true", "false", "yes", "no", "on", "off",
 """Values of switches such as HF_HUB_DISABLE_IMPLICIT_TOKEN."""
 SPECIAL_TOKENS = frozenset({"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "image", "video", "audio"})
 """Tokens of a tokenizer, such as data.pad_token."""
-SHAPES = {
-    "a Hugging Face token": r"hf_[A-Za-z0-9]{20,}",
-    "a GitHub token": r"(gh[opsur]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})",
-    "a GitLab token": r"glpat-[A-Za-z0-9_-]{16,}",
-    "an AWS access key": r"(AKIA|ASIA)[A-Z0-9]{16}",
-    "an API key": r"sk-[A-Za-z0-9_-]{20,}",
-    "a Slack token": r"xox[abeprs]-[A-Za-z0-9-]{10,}",
-    # The first part may match anywhere in a run of its characters; without a bound the search would be quadratic.
-    "a JSON web token": r"eyJ[A-Za-z0-9_-]{8,1024}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    "a private key": r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----",
-    "a URL with a password": r"[a-z][a-z0-9+.-]{0,31}://[^/\s:@]{1,256}:[^/\s@]{1,256}@",
-}
-"""https://github.com/gitleaks/gitleaks and the documentation of each service."""
-_SHAPES = {what: re.compile(rf"(?<![A-Za-z0-9]){shape}") for what, shape in SHAPES.items()}
 _HIDDEN = re.compile(
     r"[.](env|command|args|resumeArgs|overrides|initContainers|sidecars|podSpecPatch|secretRefs|url)\b"
 )
-
-
-def shape_of_secret(text: str) -> str | None:
-    """Return the kind of secret that a text contains, or None."""
-    return next((what for what, shape in _SHAPES.items() if shape.search(text)), None)
 
 
 def may_hold_secrets(path: str, value: object) -> bool:
@@ -103,15 +85,25 @@ def _arguments_hold_no_secrets(spec: RLJobSpec) -> Iterator[Violation]:
         key, separator, value = text.partition("=")
         name = key.rpartition(".")[2].lstrip("-+")
         typical = name.lower().removesuffix("_token") in SPECIAL_TOKENS
-        if separator and not typical and shape_of_secret(text) is None:
-            yield from _judge(f"spec.launcher.command.args[{index}]", name.replace("-", "_"), value)
+        # A value in the format of a secret is reported above.
+        named = name.replace("-", "_")
+        if separator and not typical and _is_named_secret(named, value) and shape_of_secret(text) is None:
+            yield _named(f"spec.launcher.command.args[{index}]", named)
 
 
 def _judge(field: str, name: str, value: str) -> Iterator[Violation]:
     if (what := shape_of_secret(value)) is not None:
         yield Violation(field, f"{name} contains {what}; {FIX}")
-    elif SECRET_NAME.search(name) and not is_ours(name) and value.lower() not in NO_SECRETS:
-        yield Violation(field, f"{name} looks like a secret and has a literal value; {FIX}")
+    elif _is_named_secret(name, value):
+        yield _named(field, name)
+
+
+def _is_named_secret(name: str, value: str) -> bool:
+    return SECRET_NAME.search(name) is not None and not is_ours(name) and value.lower() not in NO_SECRETS
+
+
+def _named(field: str, name: str) -> Violation:
+    return Violation(field, f"{name} looks like a secret and has a literal value; {FIX}")
 
 
 CHECKS: tuple[Check, ...] = (
