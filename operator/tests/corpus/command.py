@@ -61,6 +61,14 @@ GOOD = {
 }
 
 BAD = {
+    "numbers as names of steps in a folder of everybody": Bad(
+        merged(
+            saves({"checkpoint": {"layout": "Pattern", "pattern": "{step}/state.pt", "fence": "None"}}),
+            {"checkpoint": {"keep": 2}},
+        ),
+        f"{FIELD}.checkpoint.pattern",
+        "{step}/state.pt: every entry whose name is a number would count as a step to delete; write step-{step}",
+    ),
     "no command": Bad(merged(COMMAND, {"launcher": {"command": None}}), FIELD, "is required with launcher.type"),
     "a command for verl": Bad(
         {"launcher": {"command": {"args": ["a"]}}}, FIELD, "requires launcher.type Command, not Verl"

@@ -71,7 +71,7 @@ def test_a_step_is_deleted_only_when_enough_newer_ones_are_complete(tmp_path: Pa
 def test_steps_that_are_single_files(tmp_path: Path) -> None:
     for step in (1, 2):
         write(tmp_path / f"step-{step}.json")
-    retain(tmp_path, pattern("step-{step}.json"), keep=1)
+    retain(tmp_path, pattern("step-{step}.json"), keep=1, own=".")
     assert entries(tmp_path) == {"step-2.json"}
 
 
@@ -83,11 +83,26 @@ def test_the_newest_folder_that_nothing_marks_as_complete_may_still_be_written(t
     newest = attempt_folders.newest(tmp_path, layout)
     assert newest is not None
     assert newest.step == 20, "a folder without entries is not a step"
-    retain(tmp_path, layout, keep=1)
+    retain(tmp_path, layout, keep=1, own=".")
     assert {path.name for path in tmp_path.iterdir()} == {"global_step10", "global_step20", "global_step30"}
     write(tmp_path / "global_step30" / "model.pt")
-    retain(tmp_path, layout, keep=1)
+    retain(tmp_path, layout, keep=1, own=".")
     assert {path.name for path in tmp_path.iterdir()} == {"global_step20", "global_step30"}
+
+
+def test_what_others_saved_stays(tmp_path: Path) -> None:
+    """Beside the folders of attempts, and behind symbolic links."""
+    theirs = tmp_path.parent / f"{tmp_path.name}-theirs"
+    save(theirs / FIRST, 1)
+    save(theirs / "attempt", 1)
+    save(tmp_path, 1)
+    save(tmp_path / SECOND, 2, 3)
+    (tmp_path / FIRST).symlink_to(theirs / "attempt")
+    (tmp_path / SECOND / "step-1").symlink_to(theirs / FIRST / "step-1")
+    retain(tmp_path, DONE, keep=1)
+    assert entries(tmp_path / SECOND) == {"step-3/state.pt", "done/3"}
+    assert {path.name for path in tmp_path.iterdir()} == {"step-1", "done", FIRST, SECOND}
+    assert len(entries(theirs)) == 4
 
 
 def test_a_launcher_that_lost_the_folder_deletes_nothing(tmp_path: Path) -> None:

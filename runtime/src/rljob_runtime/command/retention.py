@@ -33,11 +33,14 @@ class Retention:
         oldest = _oldest_kept(folder, layout, self.keep)
         if oldest is None:
             return
-        for root in (folder, *attempt_folders.attempt_folders(folder)):
-            older = [saved for saved in attempt_folders.steps_in(root, layout) if saved.step < oldest]
+        # Where attempts have folders of their own, what stands beside them was saved by somebody else.
+        roots = [folder] if self.own == folder else attempt_folders.attempt_folders(folder)
+        for root in roots:
+            steps = attempt_folders.steps_in(root, layout)
+            older = [saved for saved in steps if saved.step < oldest and not _is_linked(saved, folder)]
             for saved in older:
                 self._delete(saved)
-            if older and root not in (folder, self.own):
+            if older and root != self.own:
                 with contextlib.suppress(OSError):  # it has more than steps in it
                     root.rmdir()
 
@@ -48,6 +51,12 @@ class Retention:
             saved.complete.unlink(missing_ok=True)
         saved_steps.move_away(saved.entry, saved_steps.RETIRED, self.check_owner)
         saved_steps.delete_retired(saved.entry.parent)
+
+
+def _is_linked(saved: Saved, folder: Path) -> bool:
+    """Report whether a symbolic link leads to a step, which may then be anybody's."""
+    below = (saved.entry, *saved.entry.parents, *saved.complete.parents)
+    return any(place.is_symlink() for place in below if place != folder and place.is_relative_to(folder))
 
 
 def _oldest_kept(folder: Path, layout: CommandCheckpoint, keep: int) -> int | None:

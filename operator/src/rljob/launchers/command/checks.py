@@ -77,6 +77,13 @@ def _pattern_names_the_step(field: str, pattern: str | None) -> Iterator[Violati
         yield Violation(field, "has no group named step; write the step's number as (?P<step>[0-9]+)")
 
 
+def _steps_have_names(field: str, pattern: str) -> Iterator[Violation]:
+    """In the one folder of fence None, checkpoint.keep deletes what is named as a step."""
+    if STEP in pattern.split("/"):
+        fix = f"write step-{STEP}, or remove checkpoint.keep"
+        yield Violation(field, f"{pattern}: every entry whose name is a number would count as a step to delete; {fix}")
+
+
 def _checkpoints_are_described(spec: RLJobSpec) -> Iterator[Violation]:
     """Folder and layout belong together: without one of them nothing can be resumed."""
     command = spec.command
@@ -96,6 +103,8 @@ def _checkpoints_are_described(spec: RLJobSpec) -> Iterator[Violation]:
     for name, path in (("pattern", saved.pattern), ("complete", saved.complete)):
         if path is not None and (problem := _path_problem(path)) is not None:
             yield Violation(f"{field}.{name}", f"{path} {problem}")
+    if spec.checkpoint is not None and spec.checkpoint.keep and saved.fence is CheckpointFence.NONE:
+        yield from _steps_have_names(f"{field}.pattern", saved.pattern or "")
     resumes = saved.resume_args or saved.fence is CheckpointFence.NONE  # a command may look into its one folder itself
     if not resumes and not any(STEP in text for text in command.args):
         yield Violation(
