@@ -77,13 +77,6 @@ def _pattern_names_the_step(field: str, pattern: str | None) -> Iterator[Violati
         yield Violation(field, "has no group named step; write the step's number as (?P<step>[0-9]+)")
 
 
-def _steps_have_names(field: str, pattern: str) -> Iterator[Violation]:
-    """In the one folder of fence None, checkpoint.keep deletes what is named as a step."""
-    if STEP in pattern.split("/"):
-        fix = f"write step-{STEP}, or remove checkpoint.keep"
-        yield Violation(field, f"{pattern}: every entry whose name is a number would count as a step to delete; {fix}")
-
-
 def _checkpoints_are_described(spec: RLJobSpec) -> Iterator[Violation]:
     """Folder and layout belong together: without one of them nothing can be resumed."""
     command = spec.command
@@ -103,14 +96,25 @@ def _checkpoints_are_described(spec: RLJobSpec) -> Iterator[Violation]:
     for name, path in (("pattern", saved.pattern), ("complete", saved.complete)):
         if path is not None and (problem := _path_problem(path)) is not None:
             yield Violation(f"{field}.{name}", f"{path} {problem}")
-    if spec.checkpoint is not None and spec.checkpoint.keep and saved.fence is CheckpointFence.NONE:
-        yield from _steps_have_names(f"{field}.pattern", saved.pattern or "")
     resumes = saved.resume_args or saved.fence is CheckpointFence.NONE  # a command may look into its one folder itself
     if not resumes and not any(STEP in text for text in command.args):
         yield Violation(
             f"{field}.resumeArgs",
             "is empty, so a restarted command would begin at step 0; set the arguments with which it resumes, such as "
             "--resume={checkpoint}",
+        )
+
+
+def _what_is_deleted_has_a_name(spec: RLJobSpec) -> Iterator[Violation]:
+    """In the one folder of fence None, checkpoint.keep deletes what is named as a step."""
+    saved = spec.command.checkpoint if spec.command is not None else None
+    if saved is None or saved.pattern is None or spec.checkpoint is None or not spec.checkpoint.keep:
+        return
+    if saved.fence is CheckpointFence.NONE and STEP in saved.pattern.split("/"):
+        yield Violation(
+            f"{COMMAND}.checkpoint.pattern",
+            f"{saved.pattern}: every entry whose name is a number would count as a step to delete; write "
+            f"step-{STEP}, or remove checkpoint.keep",
         )
 
 
@@ -227,6 +231,7 @@ CHECKS: tuple[Check, ...] = (
     _arguments_are_bounded,
     _progress_is_found,
     _checkpoints_are_described,
+    _what_is_deleted_has_a_name,
     _placeholders_have_values,
     _command_saves_where_we_look,
     _stop_can_be_asked,
