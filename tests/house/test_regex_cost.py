@@ -14,9 +14,9 @@ from types import ModuleType
 
 import pytest
 
+from rljob.api.secret_shapes import SHAPES
 from rljob.cli import kubectl_errors
 from rljob.core.attempts import scheduler_messages
-from rljob.core.validation.secrets import SHAPES
 from rljob_runtime.exporter import verl_metrics
 from tests.house.regex_cost import SEARCHING, superlinear
 
@@ -126,13 +126,13 @@ BY_USERS = (
 """Files that compile patterns of users: `core.validation.patterns` refuses repeated repetitions, and their texts are
 lines of at most 4,096 characters in the user's own pod, where a limit of CPU time applies."""
 PARTS = {
+    "operator/src/rljob/api/secret_shapes.py": [shape.pattern for shape in SHAPES.values()],
     "operator/src/rljob/cli/kubectl_errors.py": [pattern for _, pattern, _ in kubectl_errors._FIXES],
     "operator/src/rljob/cli/verbs/logs.py": [r"sums-[0-9a-f]{5}-(\d+)"],
     "operator/src/rljob/core/attempts/scheduler_messages.py": [pattern for pattern, _ in scheduler_messages.REASONS],
     "operator/src/rljob/cli/local/paths.py": [r"(?:(?<![\w./-])|(?<=file://))(/data|/code)(?![\w.-])"],
     "operator/src/rljob/core/scheduling/held_nodes.py": [r"(\d{1,9}) Insufficient huawei\.com/Ascend910(?![\w-])"],
     "operator/src/rljob/core/validation/images.py": ["[a-f0-9]{64}"],
-    "operator/src/rljob/core/validation/secrets.py": [f"(?<![A-Za-z0-9]){shape}" for shape in SHAPES.values()],
     "runtime/src/rljob_runtime/command/attempt_folders.py": [r"step-(?P<step>\d{1,9})-(?P=step)\.pt"],
     "runtime/src/rljob_runtime/exporter/verl_metrics.py": [
         row.pattern.pattern for row in verl_metrics.ROWS if "{" in row.key

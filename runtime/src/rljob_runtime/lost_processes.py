@@ -20,7 +20,7 @@ BY_ITSELF = "WORKER_DIED"
 """Ray's reason for an actor that was neither killed nor released, and whose node lives (common.proto,
 ActorDiedErrorContext, 2.60)."""
 INTENDED = ("INTENDED_", "exit_actor()")
-"""In Ray's message about an actor that ended as it was told, or with status 0 (common.proto, WorkerExitType)."""
+"""In Ray's message about an actor that ended on request, or with status 0 (common.proto, WorkerExitType)."""
 OUT_OF_MEMORY = "oom_context"
 """Ray's memory monitor has ended the process."""
 LINES, LINE_CHARACTERS, TAIL_BYTES = 8, 200, 16 << 10

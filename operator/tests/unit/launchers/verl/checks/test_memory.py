@@ -301,5 +301,6 @@ def test_an_evaluation_needs_no_memory_of_training() -> None:
     shape = known_shape(spec)
     assert shape is not None
     plan = memory_plan(spec, shape)
+    assert plan is not None
     assert {phase.name for phase in plan.phases} == {PhaseName.GENERATE, PhaseName.TRANSFER}
     assert not {part.name for phase in plan.phases for part in phase.parts} & {"gradients", "optimizer state"}
