@@ -145,7 +145,7 @@ def test_the_uses_are_found_at_all() -> None:
         ("def f():\n    from verl.trainer.ppo import core_algos\n    core_algos.other()", "core_algos:other"),
         ("import transfer_queue as tq\ntq.other()", "transfer_queue:other"),
         ("from ray.experimental.internal_kv import _internal_kv_list", "internal_kv:_internal_kv_list"),
-        ("from ray._private import worker", "ray._private:worker"),
+        ("from ray._private import services", "ray._private:services"),
         ("from ray import _raylet", "ray:_raylet"),
         ("from vllm.platforms import other", "vllm.platforms:other"),
         ("from verl.plugin.platform import PlatformRegistry\nPlatformRegistry.other()", "PlatformRegistry.other"),

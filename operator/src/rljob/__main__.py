@@ -35,7 +35,7 @@ from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.worker import work
-from rljob.core.scheduling.port_blocks import PortPool
+from rljob.core.scheduling.port_blocks import SHARES, PortPool
 from rljob.handlers import watch
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerator_table import AcceleratorTable
@@ -123,8 +123,13 @@ async def assemble(config: Config, accelerators: AcceleratorTable) -> AsyncItera
     limiter = TokenBucket(config.api_requests_per_second, config.api_burst, clock.monotonic)
     cluster = await connect(config, metrics, limiter)
     ray = RayClient(key, metrics)
+    blocks = config.host_ports_blocks
     pool = PortPool(
-        config.lease_namespace, f"{config.lease_name}-ports", config.host_ports_first, config.host_ports_blocks
+        config.lease_namespace,
+        f"{config.lease_name}-ports",
+        config.host_ports_first,
+        blocks,
+        share=max(1, blocks // SHARES),
     )
     async with OwnThread() as thread:
         # A connection belongs to the event loop on which it was made.

@@ -117,6 +117,13 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
             "would get a token of a ServiceAccount",
         ),
         "a Job with a projected token": (pod_spec(batch, {"volumes": [projected]}), "projected"),
+        "a Job among the node's processes": (pod_spec(batch, {"hostPID": True}), "the processes of a node"),
+        "a Job on a node of its choice": (pod_spec(batch, {"nodeName": "control-plane"}), "the processes of a node"),
+        "a RayCluster among the node's processes": (
+            merged(cluster, {"spec": {"headGroupSpec": {"template": {"spec": {"hostIPC": True}}}}}),
+            "the processes of a node",
+        ),
+        "a Job of the system": (merged(batch, {"metadata": home["metadata"]}), "in a namespace of Kubernetes itself"),
         "a service account's token": (
             merged(secret, {"type": "kubernetes.io/service-account-token", "metadata": {"annotations": its_account}}),
             "of type Opaque",

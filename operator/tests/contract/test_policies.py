@@ -140,6 +140,13 @@ def test_what_stays_within_the_limits_passes(site: Site) -> None:
     }) == {}  # fmt: skip
 
 
+def test_an_evaluation_of_the_operator_names_no_recipe(site: Site) -> None:
+    """Its job was judged, and what the recipe says is part of it; a user may not do without a recipe."""
+    made = {"an evaluation": rljob(small_spec({"trainer": {"mode": "Evaluate"}}))}
+    assert site.refused(BLESSED, OPERATOR, made) == {}
+    assert "allows only jobs based on ClusterRLRecipe" in site.refused(BLESSED, User.AUTHOR, made)["an evaluation"]
+
+
 def test_what_recipes_bring_in_is_seen_in_what_the_operator_makes(site: Site) -> None:
     a3 = {"accelerator": {"class": "atlas-a3"}}
     changes: dict[str, tuple[Json, str]] = {

@@ -141,6 +141,31 @@ def test_rayclusters_are_judged_like_their_pods(site: Site) -> None:
     assert site.refused(LIMITED, User.AUTHOR, {"an allowed one": with_head()}) == {}
 
 
+def test_kuberay_makes_nothing_for_a_user_that_the_user_may_not_make(site: Site) -> None:
+    def exposed(**head: object) -> Json:
+        made = foreign(site, {})
+        for group_ in made["spec"]["workerGroupSpecs"]:
+            group_["template"]["spec"]["containers"][0]["resources"] = {}
+        made["spec"]["headGroupSpec"] |= head
+        return made
+
+    scaled = exposed()
+    scaled["spec"]["enableInTreeAutoscaling"] = True
+    addresses = {"apiVersion": "v1", "kind": "Service", "spec": {"externalIPs": ["192.0.2.1"]}}
+    tries = {
+        "a port of the nodes": (exposed(serviceType="NodePort"), "may not create Services"),
+        "a load balancer": (exposed(serviceType="LoadBalancer"), "may not create Services"),
+        "an address of others": (exposed(headService=addresses), "may not create Services"),
+        "an ingress": (exposed(enableIngress=True), "(enableIngress)"),
+        "a right to patch pods": (scaled, "(enableInTreeAutoscaling)"),
+    }
+    manifests = {key: made for key, (made, _) in tries.items()}
+    answers = site.refused(LIMITED, User.AUTHOR, manifests)
+    assert {key: said in answers.get(key, "passed") for key, (_, said) in tries.items()} == dict.fromkeys(tries, True)
+    assert site.refused(OPEN, User.AUTHOR, manifests) == {}
+    assert site.refused(LIMITED, User.AUTHOR, {"a Service of the cluster": exposed(serviceType="ClusterIP")}) == {}
+
+
 def test_the_pods_of_a_job_pass_as_kuberay_creates_them(site: Site) -> None:
     made = cluster(site, A3)
     pods = {role: pod_of(made, role) for role in ("head", "worker")}

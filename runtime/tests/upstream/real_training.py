@@ -22,8 +22,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import patient_ray  # type: ignore[import-not-found] # beside this file
-
 from rljob_runtime.checkpoints import claims, resume
 from rljob_runtime.checkpoints.resume import Start
 from rljob_runtime.contract import (
@@ -219,7 +217,7 @@ def main() -> None:
         saved = Path(wish["resume"])
         trainer.begin_at(Start(saved, int(saved.name.removeprefix("global_step_"))))
     with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp") as sockets:
-        patient_ray.install()
+        let_ray_take_its_time()
         use_own_ray(trainer, sockets, job)
         if "stop" in wish:
             asked = (trainer, own, wish["stop"], wish.get("stop_when"))
@@ -249,6 +247,13 @@ def stop(trainer: VerlTrainer, own: Path, mode: str, when: str | None) -> None:
     while not (recorded(own) if when is None else Path(when).exists()):
         time.sleep(0.1)
     trainer.request_stop(StopMode(mode))
+
+
+def let_ray_take_its_time() -> None:
+    """See patient_ray.py, which is beside this file; who imports this module for its inputs needs no Ray."""
+    import patient_ray  # type: ignore[import-not-found]
+
+    patient_ray.install()
 
 
 def use_own_ray(trainer: VerlTrainer, sockets: str, job: JobConfig) -> None:

@@ -78,6 +78,7 @@ _BINDING = Use(
 _CPU = Use("verl_plugin.platform.platform", "verl cannot compute on CPUs", platform=Platform.CPU)
 _CRITIC = Use("verl_plugin.platform.cpu_patches", "verl cannot compute on CPUs", platform=Platform.CPU)
 _TASKS = Use("ray_cluster", "the checks of the nodes fail", launchers=(Launcher.VERL, Launcher.COMMAND))
+_LOSSES = Use("lost_processes", "a process that dies is noticed only where something waits for it", *_OPTIONAL)
 _WRAPPER = Use(
     "vllm_plugin.worker_freeze", "vLLM's engine fails if the job binds CPUs or freezes what its start created"
 )
@@ -364,6 +365,8 @@ _RAY = (
         "NPUAcceleratorManager",
         "NPUAcceleratorManager.set_current_process_visible_accelerator_ids: visible_npu_devices",
     ),
+    *_LOSSES.of("ray._private.state", "state", "GlobalState.actor_table: self actor_id job_id actor_state_name"),
+    *_LOSSES.of("ray._private.worker", "global_worker"),
     *_KEPT.of(
         _KV,
         "_internal_kv_put: key value overwrite namespace",

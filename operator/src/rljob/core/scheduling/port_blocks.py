@@ -18,6 +18,8 @@ from rljob.render.ports import BLOCK_SIZE
 FIRST_PORT = 20_000
 """Above Ray's defaults (up to 19999), below NodePorts (30000 to 32767) and Linux's ephemeral ports."""
 BLOCKS = 256
+SHARES = 4
+"""No namespace has more than a quarter of the blocks, so that jobs which never end take them from nobody else."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class PortPool:
     name: str = "rljob-operator-ports"
     first: int = FIRST_PORT
     blocks: int = BLOCKS
+    share: int = BLOCKS // SHARES
+    """Most blocks of the jobs of one namespace."""
 
     def candidates(self) -> range:
         """Return the first port of every block."""
@@ -63,8 +67,14 @@ class Allocations:
         """Return the block of a job."""
         return next((first for first, holder in sorted(self.held.items()) if holder.uid == uid), None)
 
-    def free(self) -> int | None:
-        """Return the lowest free block."""
+    def has_its_share(self, namespace: str) -> bool:
+        """Report whether the jobs of a namespace have as many blocks as they may."""
+        return sum(holder.namespace == namespace for holder in self.held.values()) >= self.pool.share
+
+    def free(self, namespace: str) -> int | None:
+        """Return the lowest free block, for a job of a namespace."""
+        if self.has_its_share(namespace):
+            return None
         return next((first for first in self.pool.candidates() if not _is_taken(self.held, first)), None)
 
     def can_have(self, uid: str, first: int) -> bool:

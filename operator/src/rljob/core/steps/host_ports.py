@@ -15,7 +15,7 @@ from rljob.core.plan import Plan, WriteAllocations
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
 from rljob.core.requirements import Pods, Requirements
-from rljob.core.scheduling.port_blocks import BLOCKS
+from rljob.core.scheduling.port_blocks import BLOCKS, Allocations
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import give_up
 from rljob.core.transitions.conditions import report_not_ready, with_cluster_begun
@@ -42,9 +42,10 @@ def reserve_ports(context: Context) -> Plan | None:
     held = seen.block_of(context.job.uid)
     if held is None:
         # After a loss of the ConfigMap: the block that the job had, unless another job was faster.
-        wanted = recorded if recorded is not None and seen.can_have(context.job.uid, recorded) else seen.free()
+        own = recorded is not None and seen.can_have(context.job.uid, recorded)
+        wanted = recorded if own else seen.free(context.job.namespace)
         if wanted is None:
-            return _await_block(context, len(seen.held))
+            return _await_block(context, seen)
         return Plan(effects=(WriteAllocations(seen.with_block(context.job, wanted).manifest()),))
     return None if held == recorded else _write(context, held)
 
@@ -103,12 +104,12 @@ def _write(context: Context, first: int) -> Plan:
     return context.write(with_cluster_begun(context, new.model_copy(update={"intent": context.timed_anew()})))
 
 
-def _await_block(context: Context, holders: int) -> Plan:
+def _await_block(context: Context, seen: Allocations) -> Plan:
     """Report the wait, for as long as it takes: the job holds nothing, and blocks become free as others end."""
-    message = (
-        f"all blocks of ports for network.mode Host are taken, by {holders} jobs; the job waits for one of them to end "
-        f"(chart value hostPorts.blocks, by default {BLOCKS})"
-    )
+    taken = f"all blocks of ports for network.mode Host are taken, by {len(seen.held)} jobs"
+    if seen.has_its_share(context.job.namespace):
+        taken = f"jobs of namespace {context.job.namespace} have {seen.pool.share} blocks of ports, a quarter of all"
+    message = f"{taken}; the job waits for one of them to end (chart value hostPorts.blocks, by default {BLOCKS})"
     return report_not_ready(
         context, context.status, Reason.WAITING_FOR_PORTS.value, message, problem=True, seconds=WAIT_SECONDS
     )

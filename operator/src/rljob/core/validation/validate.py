@@ -75,6 +75,8 @@ DEPTH_MAX = 40
 """Levels of nesting: more than any field has, and far below Python's own limit."""
 VIOLATIONS_MAX = 256
 WARNINGS_MAX = 32
+JUDGED_MAX = 1024
+"""Findings after which judging ends: each costs time, and a message of its own."""
 NULLS_ALLOWED = frozenset({"spec.verl.overrides", "spec.model.config"})
 INPUT_SHOWN = 200
 """Characters of an invalid value that a message shows."""
@@ -242,7 +244,8 @@ def _checking(
         found = (made,)
     elif made is not None:
         found = tuple(map(evaluating.refused, (yield from _judging(made, (*CHECKS, *launcher(made).checks)))))
-    warnings = yield from _warning(spec, launcher)
+    # Nobody reads what is doubtful in what is wrong.
+    warnings = () if found else (yield from _warning(spec, launcher))
     return Checked(None if found else spec, _few(found, VIOLATIONS_MAX, "violations"), recipes, merged, warnings)
 
 
@@ -257,6 +260,8 @@ def _judging(spec: RLJobSpec, checks: Iterable[Check]) -> Generator[None, None, 
         for violation in judge(spec):
             found.append(violation)
             yield
+            if len(found) >= JUDGED_MAX:
+                return tuple(found)
     return tuple(found)
 
 

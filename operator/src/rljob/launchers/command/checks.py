@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -20,6 +21,8 @@ argument has at most 128 KiB (Linux, MAX_ARG_STRLEN in include/uapi/linux/binfmt
 STEP = "{step}"
 SIMILAR = 0.75
 """Similarity above which a name in braces is taken for a misspelt placeholder."""
+COMPARED_MAX = 8
+"""Names that are compared: each takes time, and arguments of 128 KiB can have thousands."""
 _BRACES = re.compile(r"(?<!\{)\{([A-Za-z]{1,32})\}(?!\})")
 _WITH_PATH = {ProgressSource.JSON_LINES: "the file", ProgressSource.TENSORBOARD: "the folder"}
 
@@ -197,12 +200,13 @@ def _figures_are_known(spec: RLJobSpec) -> Iterator[Violation]:
 def _misspelt_placeholders(spec: RLJobSpec) -> Iterator[Violation]:
     """Hydra's arguments contain braces as well, so an unknown name is no error."""
     known = [name.value for name in Placeholder]
-    for field, text in _texts(spec.command) if spec.command else ():
-        for name in sorted(placeholders(text) - set(known)):
-            if near := difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR):
-                yield Violation(
-                    field, f"{{{name}}} is no placeholder and reaches the command as it is; did you mean {{{near[0]}}}?"
-                )
+    texts = _texts(spec.command) if spec.command else ()
+    unknown = {name: field for field, text in texts for name in placeholders(text) if name not in known}
+    for name, field in itertools.islice(sorted(unknown.items()), COMPARED_MAX):
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR):
+            yield Violation(
+                field, f"{{{name}}} is no placeholder and reaches the command as it is; did you mean {{{near[0]}}}?"
+            )
 
 
 def _folder_is_named(spec: RLJobSpec) -> Iterator[Violation]:

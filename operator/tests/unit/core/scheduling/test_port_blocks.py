@@ -33,14 +33,22 @@ def test_an_entry_that_nobody_can_read_is_passed_over() -> None:
 
 
 def test_the_lowest_free_block_is_given() -> None:
-    assert Allocations(POOL).free() == 20_000
-    assert Allocations(POOL, {20_000: OTHER}).free() == 20_032
+    assert Allocations(POOL).free("team") == 20_000
+    assert Allocations(POOL, {20_000: OTHER}).free("team") == 20_032
     full = Allocations(POOL, {first: Holder(f"u{first}", "n", "j") for first in POOL.candidates()})
-    assert full.free() is None
+    assert full.free("team") is None
+
+
+def test_a_namespace_has_no_more_than_its_share() -> None:
+    held = Allocations(PortPool("rljob", "ports", 20_000, 3, share=1), {20_000: OTHER})
+    assert (held.has_its_share("team"), held.free("team")) == (True, None)
+    assert held.free("another") == 20_032
+    # What a job had before stays its own.
+    assert held.can_have("u3", 20_032)
 
 
 def test_blocks_of_a_pool_that_was_moved_do_not_overlap() -> None:
-    assert Allocations(POOL, {20_010: OTHER}).free() == 20_064
+    assert Allocations(POOL, {20_010: OTHER}).free("team") == 20_064
 
 
 def test_a_job_has_one_block() -> None:

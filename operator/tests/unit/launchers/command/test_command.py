@@ -18,6 +18,7 @@ from rljob.core.spec.mutability import change_violations
 from rljob.core.spec.recipes import recipe_id
 from rljob.core.validation.launcher_fields import readable, violations
 from rljob.launchers import LAUNCHER
+from rljob.launchers.command import checks
 from rljob.launchers.command.command_launcher import CommandLauncher
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.configmap import JOB_KEY, SPEC_KEY, read_snapshot, spec_document
@@ -229,3 +230,18 @@ def test_a_local_run_uses_every_field_of_the_command() -> None:
 def test_a_frozen_command_is_what_the_job_states() -> None:
     spec = small_spec(saves())
     assert JobConfig.from_json(config(spec)["data"][JOB_KEY]) == config_of(saves())
+
+
+def test_few_of_many_unknown_names_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def ask(name: str, *_: object, **__: object) -> list[str]:
+        compared.append(name)
+        return ["steps"]
+
+    monkeypatch.setattr(checks.difflib, "get_close_matches", ask)
+    letters = "abcdefghij"
+    words = [f"{{step{one}{other}}}" for one in letters for other in letters]
+    found = list(warnings(command({"args": ["python", *words], "progress": {"source": "VerlConsole"}})))
+    assert len(compared) == checks.COMPARED_MAX
+    assert len([field for field in found if ".args[" in field]) == checks.COMPARED_MAX
