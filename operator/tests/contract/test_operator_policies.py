@@ -73,6 +73,18 @@ def pod_spec(manifest: Json, change: Json) -> Json:
     return merged(manifest, {"spec": {"template": {"spec": change}}})
 
 
+def beside_the_node(batch: Json, cluster: Json) -> dict[str, tuple[Json, str]]:
+    """Return a Job and a RayCluster that claim to be of a job, and use what no job may."""
+    shared = {"spec": {"headGroupSpec": {"template": {"spec": {"hostIPC": True}}}}}
+    of_the_system = {"metadata": {"namespace": ELSEWHERE}}
+    return {
+        "a Job among the node's processes": (pod_spec(batch, {"hostPID": True}), "the processes of a node"),
+        "a Job on a node of its choice": (pod_spec(batch, {"nodeName": "control-plane"}), "the processes of a node"),
+        "a RayCluster among the node's processes": (merged(cluster, shared), "the processes of a node"),
+        "a Job of the system": (merged(batch, of_the_system), "in a namespace of Kubernetes itself"),
+    }
+
+
 def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple[Json, str]]:
     """Return what the operator's roles allow and its policies do not, and a part of the answer."""
     no_owner = {"ownerReferences": None}
@@ -117,13 +129,7 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
             "would get a token of a ServiceAccount",
         ),
         "a Job with a projected token": (pod_spec(batch, {"volumes": [projected]}), "projected"),
-        "a Job among the node's processes": (pod_spec(batch, {"hostPID": True}), "the processes of a node"),
-        "a Job on a node of its choice": (pod_spec(batch, {"nodeName": "control-plane"}), "the processes of a node"),
-        "a RayCluster among the node's processes": (
-            merged(cluster, {"spec": {"headGroupSpec": {"template": {"spec": {"hostIPC": True}}}}}),
-            "the processes of a node",
-        ),
-        "a Job of the system": (merged(batch, {"metadata": home["metadata"]}), "in a namespace of Kubernetes itself"),
+        **beside_the_node(batch, cluster),
         "a service account's token": (
             merged(secret, {"type": "kubernetes.io/service-account-token", "metadata": {"annotations": its_account}}),
             "of type Opaque",
