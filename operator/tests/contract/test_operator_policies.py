@@ -25,7 +25,7 @@ from rljob.render.evaluation import build_evaluation
 from rljob.render.evidence import build_evidence
 from rljob.render.export import build_export
 from rljob.render.initializer import build_initializer, initializers
-from rljob.render.labels import BUILT_IN, INTENT, JOB, JOB_UID, STOP_FINALIZER
+from rljob.render.labels import BUILT_IN, INTENT, JOB_UID, STOP_FINALIZER
 from rljob.render.metadata import child_metadata
 from rljob.render.names import JobIdentity, evaluation_name, export_name
 from rljob.render.network_policy import build_network_policy
@@ -75,20 +75,19 @@ def pod_spec(manifest: Json, change: Json) -> Json:
 
 def beside_the_node(batch: Json, cluster: Json) -> dict[str, tuple[Json, str]]:
     """Return a Job and a RayCluster that claim to be of a job, and use what no job may."""
-    shared = {"spec": {"headGroupSpec": {"template": {"spec": {"hostIPC": True}}}}}
-    of_the_system = {"metadata": {"namespace": ELSEWHERE}}
+    shared, node = {"spec": {"headGroupSpec": {"template": {"spec": {"hostIPC": True}}}}}, "the processes of a node"
+    of_the_system = merged(batch, {"metadata": {"namespace": ELSEWHERE}})
     return {
-        "a Job among the node's processes": (pod_spec(batch, {"hostPID": True}), "the processes of a node"),
-        "a Job on a node of its choice": (pod_spec(batch, {"nodeName": "control-plane"}), "the processes of a node"),
-        "a RayCluster among the node's processes": (merged(cluster, shared), "the processes of a node"),
-        "a Job of the system": (merged(batch, of_the_system), "in a namespace of Kubernetes itself"),
+        "a Job among the node's processes": (pod_spec(batch, {"hostPID": True}), node),
+        "a Job on a node of its choice": (pod_spec(batch, {"nodeName": "control-plane"}), node),
+        "a RayCluster among the node's processes": (merged(cluster, shared), node),
+        "a Job of the system": (of_the_system, "in a namespace of Kubernetes itself"),
     }
 
 
 def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple[Json, str]]:
     """Return what the operator's roles allow and its policies do not, and a part of the answer."""
     no_owner = {"ownerReferences": None}
-    home = {"metadata": {"namespace": ELSEWHERE}}
     batch, secret = initializer_job(job), token(job)
     projected = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
     cluster = build_raycluster(job, typed(), 1, "digest")
@@ -119,7 +118,7 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
             "labels and annotations of rljob.dev",
         ),
         "a Job of nobody": (merged(batch, {"metadata": no_owner}), none),
-        "a Job of nobody elsewhere": (merged(batch, {"metadata": {**no_owner, **home["metadata"]}}), none),
+        "a Job of nobody elsewhere": (merged(batch, {"metadata": no_owner | {"namespace": ELSEWHERE}}), none),
         "a Job with a token": (
             pod_spec(batch, {"automountServiceAccountToken": True, "serviceAccountName": "admin"}),
             "would get a token of a ServiceAccount",
@@ -262,51 +261,6 @@ def test_the_operator_deletes_the_clusters_of_jobs_only(site: OperatorSite, job:
     folder = f"/apis/ray.io/v1/namespaces/{job.namespace}/rayclusters"
     assert site.raw("delete", f"{folder}/{own['metadata']['name']}") == ""
     assert "its controller is no RLJob" in site.raw("delete", f"{folder}/somebodys")
-
-
-def test_the_operator_shortens_the_grace_period_of_terminating_pods_of_jobs_only(
-    site: OperatorSite, job: JobIdentity
-) -> None:
-    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": job.uid, "controller": True}
-    deployed = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": job.uid, "controller": True}
-    pods = {
-        "of-a-cluster": ({JOB: "sums"}, cluster, True, ""),
-        "that-runs": ({JOB: "sums"}, cluster, False, "already being deleted"),
-        "without-label": ({}, cluster, True, "of a pod of a job"),
-        "of-a-deployment": ({}, deployed, False, "controlled by a RayCluster"),
-        "of-a-deployment-with-the-label": ({JOB: "sums"}, deployed, True, "controlled by a RayCluster"),
-    }
-    folder = f"/api/v1/namespaces/{job.namespace}/pods"
-    # A pod without a node has no grace period that could be shortened.
-    spec: Json = {"containers": [{"name": "c", "image": "registry.example/x:1"}], "nodeName": f"{site.id}-none"}
-    try:
-        for name, (marks, controller, terminating, says) in pods.items():
-            # The owner does not exist; the finalizer keeps the pod from the garbage collector.
-            metadata: Json = {"name": name, "namespace": job.namespace, "labels": marks}
-            metadata["finalizers"] = ["rljob.dev/test"]
-            body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-            if terminating:
-                metadata["ownerReferences"] = [controller]
-            _create_pod(site, body)
-            if terminating:
-                site.do("delete", "pod", name, "-n", job.namespace, "--wait=false")
-            options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
-            said = site.raw("delete", f"{folder}/{name}", options)
-            assert (says in said) if says else said == "", (name, said)
-    finally:
-        for name in pods:
-            drop = ("--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-            site.ask("patch", "pod", name, "-n", job.namespace, *drop)
-            site.ask("delete", "pod", name, "-n", job.namespace, "--wait=false")
-
-
-def _create_pod(site: OperatorSite, body: Json) -> None:
-    """Create a pod as soon as the namespace has its ServiceAccount."""
-    deadline = time.monotonic() + 60
-    while (said := site.ask("create", "-f", "-", body=body).stderr) and "serviceaccount" in said:
-        assert time.monotonic() < deadline, said
-        time.sleep(0.2)
-    assert said == ""
 
 
 def test_the_operator_changes_no_rljob_but_its_finalizer_and_status(site: OperatorSite, job: JobIdentity) -> None:
