@@ -239,7 +239,7 @@ def test_few_of_many_unknown_names_are_compared(monkeypatch: pytest.MonkeyPatch)
         compared.append(name)
         return ["steps"]
 
-    monkeypatch.setattr(checks.difflib, "get_close_matches", ask)
+    monkeypatch.setattr("difflib.get_close_matches", ask)
     letters = "abcdefghij"
     words = [f"{{step{one}{other}}}" for one in letters for other in letters]
     found = list(warnings(command({"args": ["python", *words], "progress": {"source": "VerlConsole"}})))
