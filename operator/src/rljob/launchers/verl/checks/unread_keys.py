@@ -15,10 +15,17 @@ from rljob_runtime.planning import verl
 def _something_reads_the_key(spec: RLJobSpec) -> Iterator[Violation]:
     """A value that is verl's default anyway is no mistake: many scripts state it."""
     seen, defaults = effective(spec), verl.keys(megatron=uses_megatron(spec))
-    for key, instead in UNREAD.items():
-        setting = seen.setting(key)
-        if setting is not None and setting.by_override and setting.value != defaults.get(key):
+    for key, setting in seen.settings.items():
+        instead = next((UNREAD[name] for name in _names(key) if name in UNREAD), None)
+        if instead is not None and setting.by_override and setting.value != defaults.get(key):
             yield Violation(setting.field, f"has no effect, because nothing in verl 0.9.1 reads it: {instead}")
+
+
+def _names(key: str) -> Iterator[str]:
+    """Yield a key and the maps that it is in: nothing may read the whole map."""
+    while key:
+        yield key
+        key = key.rpartition(".")[0]
 
 
 WARNINGS: tuple[Check, ...] = (_something_reads_the_key,)

@@ -15,6 +15,7 @@ ACTOR = "actor_rollout_ref.actor"
         (key(f"{ACTOR}.freeze_vision_tower", True), "remove it"),
         (key(f"{ACTOR}.use_torch_compile", False), f"the engine reads {ACTOR}.fsdp_config.use_torch_compile"),
         (key(ACTOR, {"grad_clip": 0.5}), "use spec.trainer.gradientClip"),
+        (key("actor_rollout_ref.rollout.agent.custom_async_server.path", "/x.py"), "remove it"),
         (merged(megatron({}), key("data.return_raw_input_ids", True)), "remove it"),
     ],
 )
