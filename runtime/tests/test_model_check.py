@@ -129,6 +129,28 @@ def test_a_volume_that_hangs_does_not_hold_the_start(
 
 
 @pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"lora_rank": 8, "lora_alpha": 16}, ""),
+        ({"lora_rank": 4, "lora_alpha": 16}, "trainer.lora.rank: 4, but 8 in "),
+        ({"lora_rank": 0, "lora_alpha": 16}, "trainer.lora.rank: 0, but 8 in "),
+        ({"lora_rank": 8, "lora_alpha": 32}, "trainer.lora.alpha: 32, but 16 in "),
+        ({"lora_rank": 8, "lora_alpha": 32, "lora_adapter_path": "/a"}, ""),
+    ],
+)
+def test_a_step_with_another_adapter_is_refused(tmp_path: Path, model: dict[str, object], message: str) -> None:
+    model_check.require_adapter(tmp_path, model)  # without an adapter
+    (tmp_path / "actor").mkdir()
+    (tmp_path / "actor" / "lora_train_meta.json").write_text('{"r": 8, "lora_alpha": 16, "task_type": "CAUSAL_LM"}')
+    if not message:
+        model_check.require_adapter(tmp_path, model)
+        return
+    with pytest.raises(RefusedError) as caught:
+        model_check.require_adapter(tmp_path, model)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
     ("config", "message"),
     [
         ({"r": 16}, "trainer.lora.rank: 8, but r is 16 in {}/adapter_config.json; set it to that"),

@@ -13,7 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rljob_runtime.checkpoints.saved_steps import MODEL_FOLDER
 from rljob_runtime.contract import ExitCode, JobConfig
+from rljob_runtime.export.adapter import FSDP_META
 from rljob_runtime.files import run_with_timeout
 from rljob_runtime.outcomes import RefusedError
 from rljob_runtime.planning.findings import Finding
@@ -69,6 +71,24 @@ def _adapter(keys: Mapping[str, object]) -> Iterator[Finding]:
         if config.get(switch) not in (None, False, "none", [], {}):
             problem = f"{where} has {switch}, which is not in checkpoints; train an adapter without it"
             yield Finding(ADAPTER_FIELD, problem, switch, refused=True)
+
+
+def require_adapter(step: Path, model: Mapping[str, object]) -> None:
+    """Refuse a step with another adapter than the run trains (exit 64): verl would scale it by the run's own alpha.
+
+    `model` is verl's configuration of it. An adapter that the run begins with brings its own alpha.
+    """
+    saved = read_config("checkpoint.path", step / MODEL_FOLDER, FSDP_META)
+    if saved is None:
+        return
+    for key, setting, field in (("r", "lora_rank", "rank"), ("lora_alpha", "lora_alpha", "alpha")):
+        ours = model.get(setting) or 0
+        own = field == "alpha" and model.get("lora_adapter_path")
+        if saved.get(key) is not None and saved[key] != ours and not own:
+            problem = (
+                f"trainer.lora.{field}: {ours}, but {saved[key]} in {step}/{MODEL_FOLDER}/{FSDP_META}; set it to that"
+            )
+            raise RefusedError(ExitCode.BAD_CONFIG, "ModelMismatch", problem)
 
 
 def read_config(field: str, folder: Path, name: str = "config.json") -> Mapping[str, object] | None:

@@ -112,6 +112,8 @@ class VerlTrainer:
         from rljob_runtime import hydra_config
 
         parallelism.require(start, self._composed)
+        if start.folder is not None and self._composed.actor_rollout_ref.actor.strategy != "megatron":
+            model_check.require_adapter(start.folder, self._composed.actor_rollout_ref.model)
         values = resume_settings(start)
         if start.folder is not None and STORAGE_UNITS in values:
             values[STORAGE_ROWS] = storage_rows(start.folder, self._composed)
