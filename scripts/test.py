@@ -307,6 +307,7 @@ ACCEPTANCE = (
             "tests/acceptance/test_algorithms.py",
             "tests/acceptance/test_modes.py",
             "tests/acceptance/test_lora.py",
+            "tests/acceptance/test_only_engine.py",
         ),
         1500,
         after=("product", "load-verl"),

@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:rljob-operator"
 """Account of the operator."""
 ENGINE = "EngineCore"
 """Part of the title of an engine's process (vLLM 0.23, v1/engine/core.py)."""
+GENERATES = re.compile(r"^\S*num_requests_running(?:\{[^}\n]*\})? (?!0(?:\.0)?$)\S+$", re.MULTILINE)
 STEP_SECONDS = 5.0
 """Upper bound of a step of the quickstart."""
 LOG_TAIL_LINES = 25
@@ -212,10 +214,22 @@ def _kill(pod: Manifest) -> None:
 
 
 def kill_engine(kube: Kube, record: Record) -> None:
-    """Kill the process of an engine, whose replica waits for it, and wait for the end of the attempt."""
+    """Kill the process of an engine while it generates, and wait for the end of the attempt."""
     uid, attempts = pod_of(kube, record, "worker")["metadata"]["uid"], len(record.status["attempts"])
-    os.kill(next(pid for pid in processes(uid) if ENGINE in command(pid)), signal.SIGKILL)
+    address = pod_of(kube, record, "head")["status"]["podIP"]
+    engines = [pid for pid in processes(uid) if ENGINE in command(pid)]
+
+    def generates() -> str | None:
+        try:
+            found = GENERATES.search(http_get(f"http://{address}:{Port.METRICS.value}/metrics"))
+        except (OSError, HTTPException):
+            return None  # the exporter refuses more than a few connections at a time
+        return found and found.group()
+
+    running = wait_for("a request is generated", generates, 120, every=0.2)
+    os.kill(engines[0], signal.SIGKILL)
     begin = time.monotonic()
+    print(f"killed one of {len(engines)} engines, of which the exporter says: {running}")
 
     def noticed() -> bool:
         observe(kube, record)
