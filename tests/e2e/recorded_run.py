@@ -249,10 +249,11 @@ def evict_worker(kube: Kube, record: Record) -> None:
     kube.evict(pod_of(kube, record, "worker")["metadata"]["name"])
 
 
-def suspend(kube: Kube, record: Record) -> None:
+def suspend(kube: Kube, record: Record, asked: Callable[[], object] = lambda: None) -> None:
     """Suspend the job, check that no pods hold NPUs, and resume it; the operator is killed while the job stops.
 
-    The resumed run of the contract driver has short steps, because its remaining steps test nothing new.
+    `asked` is called once the operator asks the run to stop. The resumed run of the contract driver has short steps,
+    because its remaining steps test nothing new.
     """
     cluster, begin = record.status["rayCluster"]["name"], time.monotonic()
     _patch(kube, "rljob", record.name, '{"spec":{"suspend":true}}')
@@ -261,6 +262,8 @@ def suspend(kube: Kube, record: Record) -> None:
     def is_suspended() -> bool:
         state = observe(kube, record)
         assert state not in ENDED, f"the run ended before it was suspended: {state}, {record.status.get('message')}"
+        if state in ("Stopping", "Suspended"):
+            asked()
         return state == "Suspended"
 
     wait_for("the job is suspended", is_suspended, 400, every=2)

@@ -39,15 +39,23 @@ STEPS = 36 if LONG else 13
 """The reward dips on its way: with 28 steps, the last five once fell 0.04 short of the threshold of test_training."""
 SAVE_EVERY = 5
 GRACE_SECONDS = 240
-LOST = (SAVE_EVERY + 1, recorded_run.lose_worker), (13, recorded_run.kill_engine)
-FAULTS = (*LOST, (20, recorded_run.suspend)) if LONG else ((SAVE_EVERY + 1, recorded_run.suspend),)
-"""Each after a save, so that every attempt but the first loads one."""
-ATTEMPTS = tuple(range(1, len(FAULTS) + 2))
+SUSPENDED_STEP = 21 if LONG else SAVE_EVERY + 1
 HASHES = "weight_hashes"
 """Module that records the weights of every save and load, and folder of its records on the volume."""
 SAVE_CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
 SCRAPE_SECONDS = 2
 """Less than a step of the quickstart, which takes at least three seconds."""
+
+
+def suspend(kube: Kube, record: Record) -> None:
+    """Suspend the run, which is held at its next save meanwhile: the operator is killed, and steps take seconds."""
+    recorded_run.suspend(kube, record, (recorded_run.volume(kube) / HASHES / "go-on").touch)
+
+
+LOST = (SAVE_EVERY + 1, recorded_run.lose_worker), (13, recorded_run.kill_engine)
+FAULTS = (*(LOST if LONG else ()), (SUSPENDED_STEP, suspend))
+"""Each after a save, so that every attempt but the first loads one."""
+ATTEMPTS = tuple(range(1, len(FAULTS) + 2))
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,7 @@ def hashed() -> Manifest:
         {"name": "PYTHONPATH", "value": "/hashes"},
         {"name": "VERL_USE_EXTERNAL_MODULES", "value": HASHES},
         {"name": "WEIGHT_HASHES", "value": f"{quickstart.MOUNT}/{HASHES}"},
+        {"name": "WEIGHT_HASHES_HOLD", "value": str(-(-SUSPENDED_STEP // SAVE_EVERY) * SAVE_EVERY)},
     ]
     return template
 

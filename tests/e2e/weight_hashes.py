@@ -12,12 +12,16 @@ import importlib.util
 import json
 import os
 import sys
+import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 FOLDER = Path(os.environ.get("WEIGHT_HASHES", "/data/weight-hashes"))
+HOLD = int(os.environ.get("WEIGHT_HASHES_HOLD", "0"))
+"""Step whose save waits until the test lets the run go on."""
+HOLD_SECONDS = 600
 MANAGER = "verl.utils.checkpoint.fsdp_checkpoint_manager"
 
 
@@ -56,9 +60,17 @@ def _wrap(manager: Any, event: str) -> None:  # noqa: ANN401 - a class of verl
             FOLDER.mkdir(parents=True, exist_ok=True)
             with (FOLDER / f"rank-{self.rank}.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
+            if (event, line["step"]) == ("save", HOLD):
+                _hold()
         return result
 
     setattr(manager, name, recorded)
+
+
+def _hold() -> None:
+    deadline = time.monotonic() + HOLD_SECONDS
+    while not (FOLDER / "go-on").exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
 
 
 def _hash(model: Any) -> str:  # noqa: ANN401 - a model of torch
