@@ -47,6 +47,8 @@ LONG_RUNS = ("tests/e2e/test_documents.py", "tests/e2e/test_evaluation.py", "tes
 """Runs of real training that belong to `make acceptance`; `make test` has shorter tests of the same."""
 OF_RELEASES = ("tests/acceptance/test_old_ray.py", "tests/acceptance/test_nearest_image.py")
 NOT_LONG = tuple(f"--ignore={path}" for path in LONG_RUNS)
+WITH_VOLCANO = ("tests/scale/test_volcano.py", "tests/scale/test_asynchronous_queues.py")
+"""`make queues` runs them: Volcano takes eight minutes to compile."""
 LIFECYCLE = (*PYTEST, "--timeout=3600", "--durations=12")
 BESIDE_EACH_OTHER = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Tests that mostly wait, by file, because those of a file may share a run; each worker has a namespace of its own."""
@@ -196,8 +198,7 @@ FULL = (
     Stage(
         "scale",
         "several jobs, Ascend topologies, and teams in queues, on KWOK with separate control planes",
-        # Volcano takes eight minutes to compile, so `make queues` runs its test.
-        (*PYTEST, "-m", "integration", "--durations=8", "--ignore=tests/scale/test_volcano.py", "tests/scale"),
+        (*PYTEST, "-m", "integration", "--durations=8", *(f"--ignore={path}" for path in WITH_VOLCANO), "tests/scale"),
         810,
         lane="scale",
         # Only in parallel with stages that mostly wait: next to one that uses every core, requests time out and are

@@ -49,7 +49,7 @@ SCRAPE_SECONDS = 2
 
 def suspend(kube: Kube, record: Record) -> None:
     """Suspend the run, which is held at its next save meanwhile: the operator is killed, and steps take seconds."""
-    recorded_run.suspend(kube, record, (recorded_run.volume(kube) / HASHES / "go-on").touch)
+    recorded_run.suspend(kube, record, (recorded_run.volume(kube) / HASHES / "released").touch)
 
 
 LOST = (SAVE_EVERY + 1, recorded_run.lose_worker), (13, recorded_run.kill_engine)

@@ -20,7 +20,7 @@ from typing import Any
 
 FOLDER = Path(os.environ.get("WEIGHT_HASHES", "/data/weight-hashes"))
 HOLD = int(os.environ.get("WEIGHT_HASHES_HOLD", "0"))
-"""Step whose save waits until the test lets the run go on."""
+"""Step whose save waits until the test releases the run."""
 HOLD_SECONDS = 600
 MANAGER = "verl.utils.checkpoint.fsdp_checkpoint_manager"
 
@@ -69,7 +69,7 @@ def _wrap(manager: Any, event: str) -> None:  # noqa: ANN401 - a class of verl
 
 def _hold() -> None:
     deadline = time.monotonic() + HOLD_SECONDS
-    while not (FOLDER / "go-on").exists() and time.monotonic() < deadline:
+    while not (FOLDER / "released").exists() and time.monotonic() < deadline:
         time.sleep(0.5)
 
 

@@ -133,6 +133,8 @@ class Shape:
         return str(self.manifest["metadata"]["name"])
 
 
+SEPARATE = Shape("A3 SuperPoD 8x16 and 8x16, Qwen3-235B", "qwen3-235b-separate.yaml", A3_SUPERPOD, 16)
+AHEAD = Shape("A3 SuperPoD 2x16, Qwen3-32B generating ahead", "qwen3-32b-async.yaml", A3_SUPERPOD, 2)
 SHAPES = (
     Shape("A2 1x8", "ascend/a2-one-node.yaml", A2, 1),
     Shape("A2 4x8", "ascend/a2-four-nodes.yaml", A2, 4),
@@ -140,7 +142,8 @@ SHAPES = (
     Shape("A3 SuperPoD 8x16, Qwen3-235B", "qwen3-235b.yaml", A3_SUPERPOD, 8),
     Shape("A3 SuperPoD 16x16, DeepSeek-V3", "deepseek-v3.yaml", A3_SUPERPOD, 16),
     Shape("A3 SuperPoD 8x16, host network", "ascend/a3-superpod-host-network.yaml", A3_SUPERPOD, 8, on_host=True),
-    Shape("A3 SuperPoD 8x16 and 8x16, Qwen3-235B", "qwen3-235b-separate.yaml", A3_SUPERPOD, 16),
+    SEPARATE,
+    AHEAD,
     Shape("CCE 8x16, ascend-1980", "ascend/cce-a3.yaml", CCE_A3, 8),
 )
 
