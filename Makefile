@@ -126,6 +126,10 @@ start-time: venv ## measure where the time of a start goes, in the runtime image
 fuzz: venv ## mutate every field of every example 20,000 times and expect no crash (FUZZ_EXAMPLES=n)
 	@RLJOB_FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(PY) -m pytest -q -s --timeout=3600 operator/tests/property/test_fuzz.py
 
+.PHONY: hostile
+hostile: venv ## a hostile tenant in full size, against a process and then the installed operator; part of acceptance
+	@$(PY) -m scripts.test hostile hostile-tenant
+
 .PHONY: scale
 scale: venv ## 1,000 RLJobs, then as many RayJobs, on KWOK with a real API server and KubeRay (SCALE_JOBS, SCALE_WORKERS)
 	@$(PY) -m tests.scale

@@ -193,7 +193,7 @@ FULL = (
         (PYTHON, "-m", "scripts.product", "operator", "contract", "own-runtime"),
         60,
         after=("load",),
-        after_end_of=("chart-live", "contract"),
+        after_end_of=("chart-live", "contract", "hostile"),
     ),
     Stage(
         "scale",
@@ -219,7 +219,7 @@ FULL = (
         (*LIFECYCLE, *BESIDE_EACH_OTHER, "-m", "lifecycle and not exclusive", "tests/e2e", "tests/chaos"),
         660,
         after=("product",),
-        after_end_of=("e2e", "scale"),
+        after_end_of=("e2e",),
     ),
     Stage(
         "training",
@@ -350,6 +350,26 @@ ACCEPTANCE = (
         after=("product", "load-verl"),
     ),
     Stage(
+        "hostile",
+        "ten times the hostile tenant of the stage contract: 300 large jobs, 400 silent heads, 200 marked ConfigMaps",
+        (
+            *("env", f"RLJOB_TEST_KUBECONFIG={state().admin_kubeconfig}", "RLJOB_HOSTILE=10"),
+            *(*PYTEST, "-s", "operator/tests/contract/test_hostile.py"),
+        ),
+        900,
+        # The operator is installed after it.
+        lane="hostile",
+        after=("cluster",),
+    ),
+    Stage(
+        "hostile-tenant",
+        "300 large jobs of one tenant under the installed operator, and a job of another",
+        (*PYTEST, "-s", "--timeout=2400", "tests/acceptance/test_hostile_tenant.py"),
+        600,
+        after=("product",),
+        after_end_of=("hostile",),
+    ),
+    Stage(
         "lifecycle-verl",
         "the lifecycle tests with verl",
         ("env", "RLJOB_E2E_TRAINER=verl", *LIFECYCLE, "-m", "lifecycle", "tests/e2e", "tests/chaos"),
@@ -357,7 +377,7 @@ ACCEPTANCE = (
         after=("product", "load-verl"),
     ),
 )
-ACCEPTANCE_MINUTES = 340.0
+ACCEPTANCE_MINUTES = 360.0
 
 
 def choose(words: list[str]) -> tuple[Stage, ...]:

@@ -7,7 +7,7 @@ import pytest
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
-from rljob.render.network_policy import build_network_policy
+from rljob.render.network_policy import build_network_policy, isolate
 from rljob.render.raycluster import build_raycluster
 from rljob.render.shared_services import build_shared_services
 from tests.chart.helm import NAMESPACE, Manifest, render
@@ -26,6 +26,9 @@ OLD = {"rljob.dev/job": "b", "rljob.dev/job-uid": "0b", "rljob.dev/unauthenticat
 OLD_HEAD = Pod(TEAM, OLD | {"ray.io/node-type": "head"}, {"rljob-metrics": 8090, "rljob-api": 8091})
 OLD_WORKER = Pod(TEAM, OLD | {"ray.io/node-type": "worker"})
 OTHER_OLD = Pod(TEAM, OLD | {"rljob.dev/job": "c", "rljob.dev/job-uid": "0c"})
+OWN = {"rljob.dev/job": "d", "rljob.dev/job-uid": "0d", "rljob.dev/isolated": "true"}
+OWN_HEAD = Pod(TEAM, OWN | {"ray.io/node-type": "head"}, {"rljob-metrics": 8090, "rljob-api": 8091})
+OWN_WORKER = Pod(TEAM, OWN | {"ray.io/node-type": "worker"})
 JUDGE = Pod(TEAM, {"rljob.dev/job": "b", "rljob.dev/job-uid": "0b", "rljob.dev/service": "b-0b-svc-1-judge"})
 """A pod of a shared service of the job without tokens."""
 STRANGER = Pod(TEAM, {"app": "notebook"})
@@ -63,6 +66,12 @@ FLOWS = {
     "nor does a job that has such a Ray itself": (OTHER_OLD, OLD_HEAD, 10001, False),
     "nor a notebook": (STRANGER, OLD_HEAD, 52365, False),
     "it reaches what other jobs reach": (OLD_HEAD, WORKER, 6379, True),
+    "a worker of a closed namespace joins its Ray": (OWN_WORKER, OWN_HEAD, 6379, True),
+    "and any port of its trainer": (OWN_HEAD, OWN_WORKER, 40123, True),
+    "the operator submits there": ("operator", OWN_HEAD, 8265, True),
+    "Prometheus reads there": (PROMETHEUS, OWN_HEAD, 8090, True),
+    "another job does not reach its TransferQueue": (WORKER, OWN_WORKER, 40123, False),
+    "nor does another one of its kind": (OLD_WORKER, OWN_WORKER, 40123, False),
     "its pods reach its shared service": (OLD_WORKER, JUDGE, 8000, True),
     "and no other port": (OLD_WORKER, JUDGE, 22, False),
     "another job does not reach it": (WORKER, JUDGE, 8000, False),
@@ -79,7 +88,7 @@ FLOWS = {
 
 @pytest.fixture(scope="module")
 def policies() -> list[Manifest]:
-    """Return the chart's, and those of a job whose Ray checks no token, with a shared service."""
+    """Return the chart's, those of a job whose Ray checks no token, with a shared service, and that of another job."""
     raw = {
         "runtime": {"image": "registry.example/old:1", "rayVersion": "2.48.0", "unauthenticatedRay": True},
         "accelerator": {"class": "cpu"},
@@ -92,7 +101,11 @@ def policies() -> list[Manifest]:
     own = build_network_policy(build_raycluster(job, spec, 1, "digest"))
     assert own is not None
     shared, *_ = build_shared_services(job, spec, 1)
-    return [own, shared, *(manifest for manifest in render(*SETTINGS) if manifest["kind"] == "NetworkPolicy")]
+    closed = build_raycluster(JobIdentity(TEAM, "d", "0d"), spec.model_copy(update={"services": []}), 1, "digest")
+    isolate(closed, spec)
+    other = build_network_policy(closed)
+    assert other is not None
+    return [own, other, shared, *(manifest for manifest in render(*SETTINGS) if manifest["kind"] == "NetworkPolicy")]
 
 
 @pytest.fixture(scope="module")

@@ -81,8 +81,13 @@ def test_no_rule_has_a_wildcard() -> None:
         assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
 
 
-def test_secrets_can_be_created_and_nothing_else() -> None:
-    assert [rule["verbs"] for rule in rules_of(render()) if "secrets" in rule["resources"]] == [["create"]]
+@pytest.mark.parametrize(
+    ("words", "verbs"), [((), ["create", "delete"]), (("--set=policies.enabled=false",), ["create"])]
+)
+def test_secrets_are_never_read_and_deleted_only_where_a_policy_bounds_it(
+    words: tuple[str, ...], verbs: list[str]
+) -> None:
+    assert [rule["verbs"] for rule in rules_of(render(*words)) if "secrets" in rule["resources"]] == [verbs]
 
 
 def test_leases_are_reached_in_the_own_namespace_only() -> None:

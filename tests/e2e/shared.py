@@ -49,7 +49,14 @@ SCRAPE_SECONDS = 2
 
 def suspend(kube: Kube, record: Record) -> None:
     """Suspend the run, which is held at its next save meanwhile: the operator is killed, and steps take seconds."""
-    recorded_run.suspend(kube, record, (recorded_run.volume(kube) / HASHES / "released").touch)
+    folder = recorded_run.volume(kube) / HASHES
+
+    def release() -> None:
+        # Other runs with these faults have no such folder, and steps enough.
+        folder.mkdir(exist_ok=True)
+        (folder / "released").touch()
+
+    recorded_run.suspend(kube, record, release)
 
 
 LOST = (SAVE_EVERY + 1, recorded_run.lose_worker), (13, recorded_run.kill_engine)

@@ -162,7 +162,11 @@ class Heads:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:  # noqa: ANN401 - aiohttp's Handler
         head = self._head(request)
-        given = request.headers.get("Authorization", "")
+        given = request.headers.get("Authorization")
+        if given is None and (request.method, request.path) == ("GET", "/api/jobs/"):
+            # The operator asks whether anybody may submit.
+            raise web.HTTPUnauthorized
+        given = given or ""
         if not hmac.compare_digest(given, f"Bearer {head.token}"):
             self.refusals.append(f"wrong token: {request.method} {request.path}")
             raise web.HTTPUnauthorized

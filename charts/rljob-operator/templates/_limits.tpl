@@ -19,7 +19,7 @@ any are held to Pod Security baseline. */}}
 {{- $limits := include "rljob.limits" . | fromYaml }}
 {{- $all := list "*" }}
 {{- $unlimited := and (eq $limits.maxCards "*") $limits.hostNetwork $limits.privileged (kindIs "invalid" .Values.policies.limits.volumes) }}
-{{- range $values := list $limits.classes $limits.recipes $limits.images $limits.hostPaths $limits.tolerations }}
+{{- range $values := list $limits.classes $limits.recipes $limits.images $limits.hostPaths $limits.tolerations $limits.runtimeClasses }}
 {{- $unlimited = and $unlimited (eq (toJson $values) (toJson $all)) }}
 {{- end }}
 {{- or (not $unlimited) (eq .Values.policies.authors "RLJobsOnly") }}
@@ -50,6 +50,7 @@ any are held to Pod Security baseline. */}}
   "imagesAllowed" (list "images" $limits.images)
   "hostPathsAllowed" (list "host-paths" $limits.hostPaths)
   "tolerationsAllowed" (list "tolerations" $limits.tolerations)
+  "runtimeClassesAllowed" (list "runtime-classes" $limits.runtimeClasses)
   "volumesAllowed" (list "volumes" $limits.volumes) }}
 - name: {{ $name }}
   expression: >-
@@ -193,8 +194,38 @@ p.annotations.exists(k, k in variables.npus || k in {{ include "rljob.cel.device
 {{- /* Variables of Ascend Docker Runtime that give a container devices or folders of the node without a request, as in
 operator/src/rljob/core/validation/device_variables.py. */}}
 {{- define "rljob.cel.takesDevices" -}}
-c.?env.orValue([]).exists(e, e.?name.orValue('') in ['ASCEND_VISIBLE_DEVICES', 'ASCEND_RUNTIME_OPTIONS',
-'ASCEND_RUNTIME_MOUNTS', 'ASCEND_VNPU_SPECS', 'ASCEND_ALLOW_LINK'])
+c.?env.orValue([]).exists(e, e.?name.orValue('') in {{ include "rljob.cel.deviceVariables" . }}
+&& !({{ include "rljob.cel.statesNoDevices" . }}))
+{{- end }}
+
+{{- define "rljob.cel.deviceVariables" -}}
+['ASCEND_VISIBLE_DEVICES', 'ASCEND_RUNTIME_OPTIONS', 'ASCEND_RUNTIME_MOUNTS', 'ASCEND_VNPU_SPECS', 'ASCEND_ALLOW_LINK']
+{{- end }}
+
+{{- /* Whether the variable `e` states that its container has no devices, as operator/src/rljob/render/device_access.py
+writes it: env takes precedence over envFrom and the image. */}}
+{{- define "rljob.cel.statesNoDevices" -}}
+e.?name.orValue('') == 'ASCEND_VISIBLE_DEVICES' && e.?value.orValue('') == 'void'
+{{- end }}
+
+{{- /* Whether a ConfigMap or Secret, whose keys are unknown here, may set such a variable in the container `c`. */}}
+{{- define "rljob.cel.mayInheritDevices" -}}
+!c.?env.orValue([]).exists(e, {{ include "rljob.cel.statesNoDevices" . }})
+&& c.?envFrom.orValue([]).exists(f, {{ include "rljob.cel.deviceVariables" . }}.exists(v, v.startsWith(f.?prefix.orValue(''))))
+{{- end }}
+
+{{- /* No container of a pod may inherit devices where cards are counted. `unless`: as above. */}}
+{{- define "rljob.cel.inheritance" -}}
+{{- $inherits := include "rljob.cel.mayInheritDevices" . | replace "\n" " " }}
+- expression: >-
+    {{ .unless }}variables.maxCards == '*' && variables.classes == ['*'] && variables.recipes == ['*']
+    || !variables.pods.exists(p, p.containers.exists(c, {{ $inherits }}))
+  messageExpression: >-
+    variables.field + ': ' + variables.pods.map(p, p.containers.filter(c, {{ $inherits }})
+      .map(c, 'container ' + string(c.?name.orValue('?'))).join(', ')).filter(s, s != '').join(', ')
+    + ': a ConfigMap or Secret of envFrom may set ASCEND_VISIBLE_DEVICES, which takes NPUs without a request, and '
+    + variables.place + ' limits the cards of jobs (limits.rljob.dev/max-cards, classes, recipes); '
+    + {{ .fix | squote }}
 {{- end }}
 
 {{- /* Judgements that need a variable, because their message lists what was found. */}}
@@ -272,6 +303,13 @@ which nothing is judged, as a prefix. */}}
   messageExpression: >-
     {{ .field }} + ': resourceClaims and devices of a DeviceClass cannot be counted as cards, which ' + variables.place
     + ' limits (limits.rljob.dev/max-cards, limits.rljob.dev/classes); request devices with workerGroups.devicesPerNode'
+- expression: >-
+    {{ $unless }}variables.runtimeClassesAllowed == ['*'] || !variables.pods.exists(p,
+      !(p.spec.?runtimeClassName.orValue('') in variables.runtimeClassesAllowed + ['']))
+  messageExpression: >-
+    {{ .field }} + ': runtimeClassName ' + variables.pods.map(p, string(p.spec.?runtimeClassName.orValue('')))
+      .filter(n, !(n in variables.runtimeClassesAllowed + [''])).join(', ') + ': ' + variables.place + ' allows '
+    + variables.runtimeClassesAllowed.join(', ') + ' (limits.rljob.dev/runtime-classes); use one of them, or none'
 {{- range (.root.Files.Get "files/pod-security.yaml" | fromYaml).checks }}
 {{- $annotation := eq .limit "hostNetwork" | ternary "host-network" .limit }}
 {{- $pod := default "false" .pod | replace "\n" " " }}

@@ -31,6 +31,7 @@ from rljob.control.builtin_recipes import BuiltIns, owner_label
 from rljob.control.clock import SystemClock
 from rljob.control.execute import Hooks
 from rljob.control.lease import LeaseHolder, OwnThread, ThreadedLease
+from rljob.control.memory_budget import MemoryBudget
 from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
@@ -152,6 +153,7 @@ async def assemble(config: Config, accelerators: AcceleratorTable) -> AsyncItera
             partial_seconds=config.partial_seconds,
             closed_namespaces=frozenset(filter(None, config.closed_namespaces.split(","))),
             workers=config.workers,
+            budget=MemoryBudget.of_container(config.memory_limit, shared=not config.namespace),
         )
         resync = Resync(reconciler, config.resync_seconds, config.identity, config.namespace or None)
         try:

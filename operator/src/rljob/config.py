@@ -78,6 +78,8 @@ class Config:
     closed_namespaces: str = ""
     """Namespaces, separated by commas, in which the chart's NetworkPolicy closes the ports of jobs and its admission
     policies judge the limits: only there may jobs run a Ray without token authentication."""
+    memory_limit: int = 0
+    """Bytes that the container may use, of which the jobs of one namespace get a part; 0 if there is no limit."""
     runtime_image: str = OPERATOR_IMAGE
     """Image that carries the runtime for jobs with runtime.injection Auto: the operator's own."""
     log_level: str = "INFO"
@@ -90,6 +92,8 @@ class Config:
         for name in ("workers", "resync_seconds", "api_requests_per_second", "api_burst", "partial_seconds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{_both(name)} is {getattr(self, name)}; use at least 1")
+        if self.memory_limit < 0:
+            raise ConfigError(f"{_both('memory_limit')} is {self.memory_limit}; use a number of bytes, or 0")
         if not 0 <= self.http_port < 2**16:
             raise ConfigError(f"{_both('http_port')} is {self.http_port}; use a valid port number")
         if self.host_ports_blocks < 1:

@@ -36,6 +36,7 @@ LIMITS = {
     "host-network": "false",
     "host-paths": "/srv/models, /srv/data",
     "privileged": "false",
+    "runtime-classes": "gvisor",
 }
 
 
@@ -251,6 +252,17 @@ ATTACKS: dict[str, Attack] = {
     "nodes of the control plane": limited(
         template({"tolerations": [{"key": "node-role.kubernetes.io/control-plane"}]}),
         *("tolerations of taint node-role.kubernetes.io/control-plane", "limits.rljob.dev/tolerations", "remove them"),
+    ),
+    "NPUs by a ConfigMap of the workers": limited(
+        template({"envFrom": [{"configMapRef": {"name": "npus"}}]}),
+        *("envFrom of workers without a prefix may set ASCEND_VISIBLE_DEVICES", "or give envFrom a prefix"),
+    ),
+    "NPUs by a whole Secret": limited(
+        {"secretRefs": [{"name": "all"}]}, "secretRefs without items", "name the keys in secretRefs[].items"
+    ),
+    "another runtime": limited(
+        {"runtime": {"runtimeClassName": "kata"}},
+        *("runtimeClassName kata", "allows gvisor (limits.rljob.dev/runtime-classes)", "use one of them"),
     ),
     "every node": limited({"head": {"template": {"tolerations": [{"operator": "Exists"}]}}}, "every taint"),
     "more cards than the namespace has": limited(

@@ -1,6 +1,8 @@
-"""One real operator process under jobs that harm it as far as they can.
+"""One real operator process of all namespaces under a tenant that harms it as far as it can.
 
-Their specs are huge, and their heads are silent, endless or deep, or answer with numbers out of range.
+Specs are huge, or as large and as slow to check as the API allows, and more than the namespace has memory for; heads
+are silent, endless or deep, or answer with numbers out of range; ConfigMaps pretend to belong to the job of another.
+Every number is a tenth of what `make hostile` sends (RLJOB_HOSTILE=10).
 
 KubeRay makes the pods. No node takes them: the test plays the kubelet, and says that the heads listen on addresses of
 this machine, where it answers in their place.
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders import group, small_spec
-from contract.conftest import KUBECONFIG
+from contract.conftest import KUBECONFIG, NAMESPACE, _request
 from contract.large_objects import (
     NUMBER,
     create_all,
@@ -28,20 +30,23 @@ from contract.large_objects import (
     unbounded_crds,
 )
 from contract.operator_process import until
+from contract.place import Place
 
+from rljob.api.limits import SPEC_BYTES_MAX
 from rljob.api.v1alpha1 import API_VERSION
 from rljob.cluster.errors import Conflict, NotFound
 from rljob.cluster.kinds import LEASE, POD, RAY_CLUSTER, RLJOB
 from rljob.cluster.kube import KubeCluster, _Call
+from rljob.control.memory_budget import MIB
+from rljob.core.validation.sizes import json_bytes
 from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
 from rljob_runtime.contract import Port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from contract.operator_process import Process
-    from contract.place import Place
 
 pytestmark = [
     pytest.mark.integration,
@@ -51,7 +56,13 @@ pytestmark = [
 LARGE = "large-"
 """Jobs that were stored before the CRDs had bounds."""
 WORKERS = 4
-SILENT_HEADS = 4 * WORKERS
+TENTHS = int(os.environ.get("RLJOB_HOSTILE", "1"))
+SILENT_HEADS = 40 * TENTHS
+LARGEST = "largest-"
+"""Jobs of the largest valid size; of those that the namespace has memory for, some begin."""
+CROWD, MARKED = 30 * TENTHS, 20 * TENTHS
+MEMORY_LIMIT = 128 * MIB if TENTHS == 1 else int(memory_limit_mib()) * MIB
+"""Of the container, as the operator takes it: less than the crowd needs."""
 NOWHERE = {"nodeSelector": {"rljob.dev/contract-test": "nowhere"}}
 
 ANSWERS: dict[str, bytes | None] = {
@@ -176,20 +187,44 @@ def hostile_jobs(place: Place) -> Iterator[dict[str, Any]]:
             yield rljob(place, f"{kind}-{number}", stop={"requireCheckpoint": True})
 
 
-async def test_hostile_heads_harm_neither_the_operator_nor_a_job_that_behaves(
-    place: Place, start: Callable[..., Awaitable[Process]]
+def worst_texts() -> dict[str, Any]:
+    """Return what makes a spec as large as one may be, of texts that are searched for secrets, names and escapes."""
+    texts = ("eyJ" * 1365, "{name}" * 682, "token-" * 682, "\U0001f600" * 1000)
+    args = [text for text in texts for _ in range(7)]
+    return {"services": [{"name": f"judge-{n}", "image": "judge:1", "port": 9000 + n, "args": args} for n in range(2)]}
+
+
+def crowd(place: Place) -> Iterator[dict[str, Any]]:
+    for number in range(CROWD):
+        job = rljob(place, f"{LARGEST}{number}", suspend=number % 10 > 0, **worst_texts())
+        assert json_bytes(job["spec"]) < SPEC_BYTES_MAX
+        yield job
+
+
+@pytest.fixture
+async def neighbor(place: Place) -> AsyncIterator[Place]:
+    """Return the namespace of another tenant."""
+    assert isinstance(place.cluster, KubeCluster)
+    name = f"{place.namespace}-b"
+    await _request(place.cluster, "create", NAMESPACE, None, {"metadata": {"name": name}})
+    yield Place(place.cluster, name)
+    await _request(place.cluster, "delete", NAMESPACE, name, None)
+
+
+async def test_a_hostile_tenant_harms_neither_the_operator_nor_a_job_of_another(
+    place: Place, neighbor: Place, start: Callable[..., Awaitable[Process]]
 ) -> None:
     heads = Heads()
     spec = small_spec({"podSpecPatch": empty_objects()})
     with unbounded_crds():
         create_all([manifest("RLJob", f"{LARGE}{n}", spec, place.namespace) for n in range(NUMBER)])
-        await attack(place, start, heads)
+        await attack(place, neighbor, start, heads)
 
 
-async def attack(place: Place, start: Callable[..., Awaitable[Process]], heads: Heads) -> None:
+async def attack(place: Place, neighbor: Place, start: Callable[..., Awaitable[Process]], heads: Heads) -> None:
     async with heads.serve(), asyncio.TaskGroup() as tasks:
         kubelet = tasks.create_task(Kubelet(place, heads).run())
-        process = await start(workers=str(WORKERS))
+        process = await start(workers=str(WORKERS), namespace="", memory_limit=str(MEMORY_LIMIT))
         await until(process.ready)
         lease = await place.cluster.get(LEASE, place.namespace, process.lease)
         for job in hostile_jobs(place):
@@ -199,11 +234,17 @@ async def attack(place: Place, start: Callable[..., Awaitable[Process]], heads: 
 
         busy = [await busy_workers(process) for _ in range(100)]
         assert sum(count >= WORKERS for count in busy) < len(busy) / 2, "silent heads hold the workers"
+        # They take the memory of the namespace, so heads would get no job after them.
+        for job in crowd(place):
+            await place.cluster.create(job)
         begun = time.monotonic()
-        await place.cluster.create(rljob(place, "good-0"))
-        await until(lambda: has_cluster(place, "good-0"))
+        good = await neighbor.cluster.create(rljob(neighbor, "good-0"))
+        for number in range(MARKED):
+            await place.cluster.create(marked(neighbor, good, number))
+        await until(lambda: has_cluster(neighbor, "good-0"))
         # For docs/benchmarks.md.
         print(f"good-0 has its cluster after {time.monotonic() - begun:.1f} s; peak {peak_mib(process):.0f} MiB")
+        await until(lambda: crowd_is_answered(place))
 
         names = [job["metadata"]["name"] for job in (await place.cluster.list(RLJOB, place.namespace)).items]
         for name in names:
@@ -217,6 +258,29 @@ async def attack(place: Place, start: Callable[..., Awaitable[Process]], heads: 
     assert now["spec"]["holderIdentity"] == lease["spec"]["holderIdentity"]
     assert now["spec"]["leaseTransitions"] == lease["spec"]["leaseTransitions"]
     assert [line for line in process.lines() if "crashed" in line["message"]] == []
+
+
+def marked(place: Place, job: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return a ConfigMap with the label of somebody else's job, by which the operator lists."""
+    marks = {labels.JOB: job["metadata"]["name"], labels.JOB_UID: job["metadata"]["uid"]}
+    metadata = {"name": f"marked-{number}", "namespace": place.namespace, "labels": marks}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "x" * 500_000}}
+
+
+async def crowd_is_answered(place: Place) -> bool:
+    """Report whether every job of the crowd is suspended, begun or refused, and some of them are refused for memory."""
+    jobs = (await place.cluster.list(RLJOB, place.namespace)).items
+    states = {
+        job["metadata"]["name"]: job.get("status") or {} for job in jobs if job["metadata"]["name"].startswith(LARGEST)
+    }
+    refused = [
+        condition["message"]
+        for status in states.values()
+        for condition in status.get("conditions", ())
+        if condition["type"] == "Validated" and condition["status"] == "False"
+    ]
+    assert all("of the operator's memory; jobs and recipes of namespace" in message for message in refused), refused
+    return all(status.get("state") for status in states.values()) and 0 < len(refused) < CROWD
 
 
 async def asked_everybody(heads: Heads) -> bool:
@@ -246,7 +310,7 @@ async def force_delete(place: Place, name: str) -> None:
     """Delete a job, and force it if it is still there: without a run, nothing holds it."""
     job = await place.cluster.get(RLJOB, place.namespace, name)
     await place.cluster.delete(RLJOB, place.namespace, name, job["metadata"]["uid"])
-    if name.startswith(LARGE):
+    if name.startswith((LARGE, LARGEST)):
         # No finalizer holds it.
         return
     with contextlib.suppress(NotFound):

@@ -25,7 +25,7 @@ from rljob.render.evaluation import build_evaluation
 from rljob.render.evidence import build_evidence
 from rljob.render.export import build_export
 from rljob.render.initializer import build_initializer, initializers
-from rljob.render.labels import BUILT_IN, INTENT, JOB_UID, STOP_FINALIZER
+from rljob.render.labels import BUILT_IN, INTENT, JOB, JOB_UID, STOP_FINALIZER
 from rljob.render.metadata import child_metadata
 from rljob.render.names import JobIdentity, evaluation_name, export_name
 from rljob.render.network_policy import build_network_policy
@@ -81,7 +81,7 @@ def beside_the_node(batch: Json, cluster: Json) -> dict[str, tuple[Json, str]]:
         "a Job among the node's processes": (pod_spec(batch, {"hostPID": True}), node),
         "a Job on a node of its choice": (pod_spec(batch, {"nodeName": "control-plane"}), node),
         "a RayCluster among the node's processes": (merged(cluster, shared), node),
-        "a Job of the system": (of_the_system, "in a namespace of Kubernetes itself"),
+        "a Job of the system": (of_the_system, "in a namespace of Kubernetes or KubeRay"),
     }
 
 
@@ -253,6 +253,33 @@ def test_the_operator_updates_its_own_config_maps(site: OperatorSite, job: JobId
     assert "its controller is no RLJob" in sent(site, site.operator, {"": elsewhere})[""]
 
 
+def test_the_operator_deletes_what_it_froze_of_jobs_only(site: OperatorSite, job: JobIdentity) -> None:
+    frozen = config_map(child_metadata(job, f"{job.prefix}-7", "cluster/7"), data={"spec": "{}"})
+    secret = merged(token(job), {"metadata": {"name": f"{job.prefix}-7"}})
+    unlabelled = {"metadata": {"labels": {JOB: None, JOB_UID: None}}}
+    says: dict[str, Json] = {
+        "its controller is no RLJob": {"metadata": {"ownerReferences": None, **unlabelled["metadata"]}},
+        "name or label rljob.dev/job-uid is not that of a child": unlabelled,
+    }
+    for kind, own in (("configmaps", frozen), ("secrets", secret)):
+        folder = f"/api/v1/namespaces/{job.namespace}/{kind}"
+        site.do("create", "-f", "-", body=own)
+        for number, (answer, change) in enumerate(says.items()):
+            site.do("create", "-f", "-", body=named(merged(own, change), f"somebodys-{number}"))
+            assert answer in site.raw("delete", f"{folder}/somebodys-{number}"), (kind, answer)
+        assert site.raw("delete", f"{folder}/{own['metadata']['name']}") == ""
+    batch = initializer_job(job)
+    site.do("create", "-f", "-", body=batch)
+    # Neither its role nor a policy lets it delete a Job.
+    name = batch["metadata"]["name"]
+    assert "cannot delete resource" in site.raw("delete", f"/apis/batch/v1/namespaces/{job.namespace}/jobs/{name}")
+    site.do("delete", "job", "-n", job.namespace, name)
+    hub = named(config_map({"namespace": site.namespace(JOBS)}, data={}), "hub")
+    site.do("create", "-f", "-", body=merged(hub, {"metadata": {"labels": None}}))
+    path = f"/api/v1/namespaces/{site.namespace(JOBS)}/configmaps/hub"
+    assert "its controller is no RLJob" in site.raw("delete", path)
+
+
 def test_the_operator_deletes_the_clusters_of_jobs_only(site: OperatorSite, job: JobIdentity) -> None:
     own = build_raycluster(job, typed(), 1, "digest")
     foreign = named(merged(own, {"metadata": {"ownerReferences": None}}), "somebodys")
@@ -396,7 +423,9 @@ def adoptable(job: JobIdentity) -> dict[str, Json]:
         "raycluster": build_raycluster(job, typed(), 2, "digest"),
         "job": initializer_job(job),
     }
-    return {kind: merged(manifest, {"metadata": {"ownerReferences": None}}) for kind, manifest in made.items()}
+    # What the operator lists by label has none of its labels either.
+    bare: Json = {"metadata": {"ownerReferences": None, "labels": {JOB: None, JOB_UID: None}}}
+    return {kind: merged(manifest, bare) for kind, manifest in made.items()}
 
 
 def test_nobody_turns_an_own_object_into_one_that_the_operator_trusts(site: OperatorSite, job: JobIdentity) -> None:

@@ -260,10 +260,16 @@ def test_nobody_forges_what_the_operator_would_adopt(site: Site) -> None:
         },
         "a token": {"apiVersion": "v1", "kind": "Secret", "metadata": controlled(site)},
         "a RayCluster": build_raycluster(identity(site, OPEN), typed(), 1, "digest"),
+        "an evaluation": merged(rljob(small_spec({"trainer": {"mode": "Evaluate"}})), {"metadata": controlled(site)}),
+        "a ConfigMap that is listed with those of a job": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"labels": {"rljob.dev/job-uid": identity(site, OPEN).uid}},
+        },
     }
     answers = site.refused(OPEN, User.AUTHOR, forged)
     for key in forged:
-        assert "with an RLJob as its controller may only be written by the operator" in answers.get(key, "passed"), key
+        assert "may only be written by the operator" in answers.get(key, "passed"), key
     own = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}}
     assert site.refused(OPEN, User.AUTHOR, {"an own ConfigMap": own}) == {}
     opened = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}
@@ -272,7 +278,7 @@ def test_nobody_forges_what_the_operator_would_adopt(site: Site) -> None:
     # Users who may edit workloads may write NetworkPolicies too.
     answers = site.refused(OPEN, EDITOR, manifests)
     assert list(answers) == ["forged"]
-    assert "with an RLJob as its controller may only be written by the operator" in answers["forged"]
+    assert "may only be written by the operator" in answers["forged"]
 
 
 def test_evidence_is_changed_by_the_operator_only(site: Site) -> None:

@@ -17,6 +17,8 @@ from contract.policy_site import KUBERAY, OPERATOR, PLUGIN, SCHEDULER, Site, clu
 from contract.test_pod_security import cases, pod
 from contract.test_policies import largest_job
 
+from rljob.render.labels import JOB, JOB_UID
+
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not KUBECONFIG, reason="RLJOB_TEST_KUBECONFIG names no cluster"),
@@ -46,7 +48,8 @@ def pod_of(raycluster: Json, role: str) -> Json:
 def foreign(site: Site, change: Json) -> Json:
     """Return a RayCluster like that of a job, which belongs to no job."""
     made = cluster(site, change)
-    made["metadata"] = {"labels": made["metadata"]["labels"]}
+    kept = {name: value for name, value in made["metadata"]["labels"].items() if name not in (JOB, JOB_UID)}
+    made["metadata"] = {"labels": kept}
     # KubeRay leaves it to another cluster, so that none runs on this one.
     made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
     return made
@@ -59,6 +62,12 @@ BYPASSES: dict[str, tuple[Json, str]] = {
     ),
     "NPUs by their numbers": (
         one(env=[{"name": "ASCEND_VISIBLE_DEVICES", "value": "0-15"}]), "variables such as ASCEND_VISIBLE_DEVICES"
+    ),
+    "NPUs by a ConfigMap": (
+        one(envFrom=[{"configMapRef": {"name": "npus"}}]), "may set ASCEND_VISIBLE_DEVICES, which takes NPUs"
+    ),
+    "NPUs by a Secret with a part of the name": (
+        one(envFrom=[{"secretRef": {"name": "npus"}, "prefix": "ASCEND_"}]), "may set ASCEND_VISIBLE_DEVICES"
     ),
     "NPUs by an annotation": (
         raw() | {"metadata": {"annotations": {"huawei.com/Ascend910": "Ascend910-0"}}}, "choose the NPUs of a pod"
@@ -76,6 +85,17 @@ BYPASSES: dict[str, tuple[Json, str]] = {
                 {"name": "rljob-driver-0", "hostPath": {"path": "/usr/local/dcmi", "type": "Directory"}}
             ]},
         )},
+        "the pod: hostPath /usr/local/dcmi",
+    ),
+    "the driver, as a job has it": (
+        raw(
+            containers=[{
+                **pod_spec()["containers"][0],
+                "name": "ray-worker",
+                "volumeMounts": [{"name": "rljob-driver-0", "mountPath": "/usr/local/dcmi", "readOnly": True}],
+            }],
+            volumes=[{"name": "rljob-driver-0", "hostPath": {"path": "/usr/local/dcmi", "type": "Directory"}}],
+        ),
         "the pod: hostPath /usr/local/dcmi",
     ),
     "a node past its taints": (raw(nodeName="control-plane"), "the pod: nodeName bypasses the taints"),
@@ -96,7 +116,21 @@ def test_no_pod_bypasses_the_limits_of_jobs(site: Site) -> None:
             assert refuses("tenants'", answers.get(key, "passed")), (key, answers.get(key))
             assert said in answers[key], key
     assert site.refused(OPEN, User.AUTHOR, pods) == {}
-    assert site.refused(LIMITED, User.AUTHOR, {"an allowed pod": raw()}) == {}
+    void = [{"name": "ASCEND_VISIBLE_DEVICES", "value": "void"}]
+    allowed = {
+        "an allowed pod": raw(),
+        "a pod that states that it has no devices": one(env=void, envFrom=[{"configMapRef": {"name": "npus"}}]),
+        "variables with a prefix": one(envFrom=[{"configMapRef": {"name": "npus"}, "prefix": "APP_"}]),
+    }
+    assert site.refused(LIMITED, User.AUTHOR, allowed) == {}
+
+
+def test_only_controllers_create_pods_with_the_labels_of_a_job(site: Site) -> None:
+    for mark in ("rljob.dev/job", "rljob.dev/job-uid"):
+        marked = {"": merged(raw(), {"metadata": {"labels": {mark: "a"}}})}
+        for place in (LIMITED, OPEN):
+            assert "only the controllers of RayClusters, Jobs" in site.refused(place, User.AUTHOR, marked)[""]
+            assert site.refused(place, JOB_CONTROLLER, marked) == {}
 
 
 def test_pods_are_held_to_baseline(site: Site) -> None:
@@ -174,8 +208,10 @@ def test_the_pods_of_a_job_pass_as_kuberay_creates_them(site: Site) -> None:
     pods = {role: pod_of(made, role) for role in ("head", "worker")}
     assert "rljob-driver-0" in json.dumps(pods["worker"])
     assert site.refused(LIMITED, KUBERAY, pods) == {}
-    # Everybody else gets no NPUs by the same pod.
-    assert set(site.refused(LIMITED, User.AUTHOR, pods)) == {"worker"}
+    # Everybody else gets no NPUs by the same pod, and its labels belong to a job.
+    refused = site.refused(LIMITED, User.AUTHOR, pods)
+    assert "the pod requests 16 NPUs" in refused["worker"]
+    assert "only the controllers of RayClusters, Jobs" in refused["head"]
 
 
 def test_after_an_upgrade_pods_of_earlier_clusters_pass(site: Site) -> None:

@@ -42,6 +42,11 @@ BAD = {
         "spec.podSpecPatch.workers.containers[0].resources.limits.cpu",
         "cannot be patched: use template.cpu",
     ),
+    "a group of Volcano": Bad(
+        template({"annotations": {"scheduling.k8s.io/group-name": "b"}}),
+        f"{WORKERS}.annotations[scheduling.k8s.io/group-name]",
+        "perhaps that of another job; use scheduling.gang",
+    ),
     "the plug-in's variable": Bad(
         env(("ASCEND_VISIBLE_DEVICES", "0,1")),
         f"{WORKERS}.env[0]",

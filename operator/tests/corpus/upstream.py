@@ -260,6 +260,7 @@ VARIABLES = {
     "launch-blocking": Bad(variables(ASCEND_LAUNCH_BLOCKING="1"), WORKERS, "1 excludes captured graphs"),
     "engine-version": Bad(variables(VLLM_VERSION="main"), WORKERS, "a version such as 0.23.0; remove it"),
     "engine-data-size": Bad(variables(VLLM_DP_SIZE="2"), WORKERS, "set spec.rollout.parallelism.data"),
+    "engine-dev-endpoints": Bad(variables(VLLM_SERVER_DEV_MODE="1"), WORKERS, "calls of any method and sleep"),
     "visible-rocr": Bad(
         variables(ROCR_VISIBLE_DEVICES="0", CUDA_VISIBLE_DEVICES="0"), WORKERS, "refuses it beside CUDA_VISIBLE_DEVICES"
     ),
@@ -405,6 +406,7 @@ PASSES: dict[str, Json] = {
     "launch-blocking": merged(variables(ASCEND_LAUNCH_BLOCKING="1"), {"rollout": {"eager": True}}),
     "engine-version": variables(VLLM_VERSION="0.23.0"),
     "engine-data-size": variables(VLLM_DP_SIZE="1"),
+    "engine-dev-endpoints": variables(VLLM_SERVER_DEV_MODE="0"),
     "visible-rocr": variables(ROCR_VISIBLE_DEVICES="0"),
     "visible-hip": variables(HIP_VISIBLE_DEVICES="1", CUDA_VISIBLE_DEVICES="1"),
 }

@@ -193,12 +193,12 @@ class FakeCluster:
             return self._commit(kind, changed)
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
+        self, kind: Kind, namespace: str, name: str, uid: str | None, *, grace_seconds: int | None = None
     ) -> None:
         """See `Cluster.delete`; a shortened grace period ends at once."""
         async with self._write("delete", kind, namespace, name):
             current = self._expect(kind, namespace, name, None)
-            if current["metadata"]["uid"] != uid:
+            if uid not in (None, current["metadata"]["uid"]):
                 raise errors.Conflict(f"{kind.resource} {namespace}/{name}: uid is {current['metadata']['uid']}")
             if grace_seconds is not None and current["metadata"].get("deletionTimestamp"):
                 self._vanish(kind, current)

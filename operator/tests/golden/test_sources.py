@@ -17,6 +17,7 @@ from builders import BUILT_IN_RECIPES, EXAMPLES, validate
 from rendered import render
 
 from rljob.render.accelerators import facts_of
+from rljob.render.device_access import NO_DEVICES
 from rljob.render.env import NO_AUTOLOAD, VARIABLES
 from rljob.render.ports import PORTS, RayVariable
 from rljob.render.stopping import worker_env
@@ -118,7 +119,7 @@ def test_every_variable_stands_in_a_table_or_in_the_job(name: str) -> None:
     spec = validate(name, yaml.safe_load(job.read_text())["spec"], BUILT_IN_RECIPES).spec
     assert spec is not None
     tables = {row.name for row in VARIABLES} | set(RayVariable) | set(facts_of(spec).env)
-    tables |= {row["name"] for row in (*worker_env(spec), NO_AUTOLOAD)}
+    tables |= {row["name"] for row in (*worker_env(spec), NO_AUTOLOAD, NO_DEVICES)}
     own = {
         variable.name for template in (spec.head.template, spec.worker_groups[0].template) for variable in template.env
     }

@@ -326,7 +326,9 @@ def install_stop_handlers(launch: Launch, *, connected: bool = False) -> None:
 
     def on_term(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's signature
         request = StopRequest(attempt=launch.attempt.number, mode=StopMode.AFTER_STEP)
-        launch.spool.request_stop(request)
+        # On a full disk, the request still reaches the trainer.
+        with contextlib.suppress(OSError):
+            launch.spool.request_stop(request)
         if connected:
             # Not in the handler itself, because Ray's client may hold a lock in the interrupted frame.
             threading.Thread(target=launch.trainer.request_stop, args=(request.mode,), daemon=True).start()

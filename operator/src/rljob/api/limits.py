@@ -12,3 +12,6 @@ STATUS_BYTES_MAX: Final = 1024 * 1024
 SPEC_TOO_LARGE: Final = "specBytes"
 """Takes the place of a spec that is too large to keep: its size, which `core.validation.sizes` refuses. No field of the
 API has this name."""
+OVER_BUDGET: Final = "operatorMemory"
+"""Takes the place of a spec for which the namespace has no memory of the operator left: why, which
+`core.validation.sizes` says. No field of the API has this name."""

@@ -29,3 +29,4 @@ class RecipeLayer:
     origin: RecipeOrigin
     template: Mapping[str, Any]
     unset: tuple[str, ...]
+    locked: tuple[str, ...] = ()

@@ -380,6 +380,9 @@ class RecipeSpec(Model):
     """Recipe that this one is based on. At most four recipes can be chained."""
     unset: Annotated[list[UnsetPath], Field(max_length=64, json_schema_extra=ATOMIC)] = []
     """Fields of the base recipe to remove."""
+    locked: Annotated[list[UnsetPath], Field(max_length=64, json_schema_extra=ATOMIC)] = []
+    """Fields that jobs and recipes based on this one must not change or unset, such as runtime.image or reward. Their
+    values may be repeated."""
     template: RLJobSpec
     """Part of RLJob.spec that the recipe supplies."""
 

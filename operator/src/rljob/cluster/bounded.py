@@ -73,7 +73,7 @@ def reduced(manifest: Manifest, size: int, kind: str = "") -> Manifest:
     result = {**manifest, "metadata": kept}
     spec = manifest.get("spec")
     if manifest.get("kind", kind) in OWN_KINDS and spec is not None and (length := _bytes(spec)) > SPEC_BYTES_MAX:
-        result["spec"] = _shortened(spec, length)
+        result["spec"] = without_spec(spec, {SPEC_TOO_LARGE: length})
     return result
 
 
@@ -88,9 +88,9 @@ def reduced_line(line: bytes) -> bytes:
     return json.dumps(event).encode()
 
 
-def _shortened(spec: object, length: int) -> dict[str, Any]:
-    """Return what takes the place of a spec."""
-    small: dict[str, Any] = {SPEC_TOO_LARGE: length}
+def without_spec(spec: object, why: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what takes the place of a spec: why it is not kept, and the fields that are."""
+    small = dict(why)
     if isinstance(spec, Mapping):
         small |= {name: spec[name] for name in KEPT_OF_SPEC if isinstance(spec.get(name), bool) or _is_name(spec, name)}
     return small

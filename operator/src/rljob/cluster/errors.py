@@ -98,6 +98,10 @@ class HeadRefused(RayError):  # noqa: N818
     """The head has another token."""
 
 
+class HeadOpen(RayError):  # noqa: N818
+    """The head accepts requests without a token."""
+
+
 class HeadBusy(RayError):  # noqa: N818
     """The head cannot handle the request yet."""
 

@@ -41,7 +41,7 @@ class HeadRequest:
     host: str
     port: int
     path: str
-    token: str
+    token: str | None
     body: dict[str, Any] | None = None
 
     def encode(self) -> bytes:
@@ -51,7 +51,7 @@ class HeadRequest:
         lines = [
             f"{self.method} {quote(self.path)} HTTP/1.1",
             f"Host: {host}:{self.port}",
-            f"Authorization: Bearer {self.token}",
+            *([f"Authorization: Bearer {self.token}"] if self.token is not None else []),
             f"User-Agent: {USER_AGENT}",
             "Accept: application/json, text/plain",
             "Accept-Encoding: identity",

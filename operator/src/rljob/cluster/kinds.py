@@ -142,7 +142,14 @@ WATCHED = (
         ),
     ),
     # The PodGroups that this operator creates for Volcano.
-    Watch(POD_GROUP, "rljob.dev/job-uid", optional=True, addition=True, unread=_BOOKKEEPING),
+    Watch(
+        POD_GROUP,
+        "rljob.dev/job-uid",
+        optional=True,
+        addition=True,
+        # Who may update PodGroups could make these as large as the API server allows.
+        unread=(*_BOOKKEEPING, *(("spec", name) for name in ("minTaskMember", "minResources", "subGroupPolicy"))),
+    ),
     Watch(
         POD,
         "rljob.dev/job,ray.io/node-type=head",

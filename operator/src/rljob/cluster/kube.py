@@ -152,15 +152,12 @@ class KubeCluster:
         return await self._request(_Call("update", kind, path, (("fieldManager", FIELD_MANAGER),), manifest))
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
+        self, kind: Kind, namespace: str, name: str, uid: str | None, *, grace_seconds: int | None = None
     ) -> None:
         """See `Cluster.delete`."""
-        body: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
-            "propagationPolicy": "Background",
-        }
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
         await self._request(_Call("delete", kind, kind.path(namespace, name), body=body))

@@ -118,7 +118,8 @@ PERMISSIONS = (
         "networking.k8s.io",
         "networkpolicies",
         ("get", "create", "delete"),
-        "one for each generation of a Ray without token authentication, one for each shared service; never updated",
+        "one for each generation in a closed namespace or of a Ray without token authentication, one for each shared "
+        "service; never updated; those of generations before the last two are deleted",
         writes_only=f"create: NetworkPolicies {_NAMED}, which select pods of their job only; "
         f"delete: NetworkPolicies {_OF_A_JOB}",
         policy=CHILDREN,
@@ -155,21 +156,23 @@ PERMISSIONS = (
     Permission(
         "",
         "configmaps",
-        ("get", "list", "create", "update"),
+        ("get", "list", "create", "update", "delete"),
         "snapshot, frozen configuration; the user's code, read once and copied; LIST by label of the job, once for a "
-        "job without status; update: the record of ended attempts, the only one that is not immutable; for a node that "
+        "job without status, and when a third cluster generation begins; delete: what generations before the last two "
+        "froze; update: the record of ended attempts, the only one that is not immutable; for a node that "
         "a job holds, `mindx-dl-deviceinfo-<node>` in `faults.deviceInfoNamespace` and "
         "`mindx-dl-nodeinfo-<node>` in `faults.nodeInfoNamespace`; `statistic-fault-info` in "
         "`faults.publicFaultsNamespace`",
         writes_only=f"create: ConfigMaps {_NAMED}, with labels and annotations of `rljob.dev` only; update: ConfigMaps "
-        "that had the same RLJob as their controller before",
+        "that had the same RLJob as their controller before; delete: as create",
         policy=CHILDREN,
     ),
     Permission(
         "",
         "secrets",
-        ("create",),
-        "the token of a Ray cluster; never read",
+        ("create", "delete"),
+        "the token of a Ray cluster; never read; delete: those of generations before the last two, only with the "
+        "policies",
         writes_only=f"Secrets {_NAMED}, of type Opaque with the key `auth_token`, with labels and annotations of "
         "`rljob.dev` only",
         policy=CHILDREN,

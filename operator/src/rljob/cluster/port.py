@@ -82,9 +82,11 @@ class Cluster(Protocol):
         """
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
+        self, kind: Kind, namespace: str, name: str, uid: str | None, *, grace_seconds: int | None = None
     ) -> None:
         """Send a DELETE (background) with a UID precondition. Raise Conflict if another object has the name by now.
+
+        Without a UID, whatever has the name is deleted: what belongs to a generation whose ConfigMap was found.
 
         A grace period shortens that of a pod, even of one that is already being deleted.
         """

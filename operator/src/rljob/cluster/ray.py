@@ -100,6 +100,8 @@ class RayClient:
             "metadata": dict(job.metadata),
         }
         head = Head(job.pod_ip, job.pod_uid, job.job_uid, job.cluster_name, dashboard_port=job.port)
+        if not job.may_be_open:
+            await self._expect_closed(job)
         status, text = await self._ask("submit", "POST", head, job.port, JOBS, body, SUBMIT_SECONDS)
         said = text.decode(errors="replace")
         if _ALREADY in said and job.submission_id in said:
@@ -107,6 +109,17 @@ class RayClient:
         if _NOT_YET in said:
             raise errors.HeadBusy("submit: the head has no job agent yet")
         _expect_ok("submit", status, text)
+
+    async def _expect_closed(self, job: SubmitJob) -> None:
+        """Raise HeadOpen if the job API answers without a token: Ray before 2.52 ignores that it should ask for one."""
+        request = HeadRequest("GET", job.pod_ip, job.port, JOBS, token=None)
+        status, _ = await self._send("closed", request, READ_SECONDS, _read_nothing)
+        if status == HTTPStatus.OK:
+            raise errors.HeadOpen(
+                "Ray's job API in the head pod answers without the token of the cluster, so every pod that reaches it "
+                "could run code with the job's Secrets: the image has a Ray before 2.52; use a later one, or set "
+                "runtime.rayVersion to it and runtime.unauthenticatedRay to true, where the namespace allows it"
+            )
 
     async def stop(self, run: StopRun) -> None:
         """See `RayApi.stop`."""
@@ -189,6 +202,11 @@ async def _read_all(answer: Response) -> bytes:
         if len(chunks) > ANSWER_BYTES:
             raise errors.HeadNonsense(f"the answer is longer than {ANSWER_BYTES} bytes")
     return bytes(chunks)
+
+
+async def _read_nothing(answer: Response) -> bytes:
+    del answer
+    return b""
 
 
 async def _read_end(answer: Response) -> bytes:

@@ -19,6 +19,7 @@ from rljob.cluster.kinds import CONFIG_MAP, POD, RAY_CLUSTER, RLJOB, SECRET, WAT
 from rljob.cluster.manifests import annotation, controller_uid, same_json, without_nulls
 from rljob.cluster.port import Cluster, RayApi
 from rljob.cluster.token import TokenKey
+from rljob.control.generations import delete_generations
 from rljob.control.head_writes import HeadWrites
 from rljob.control.job_memory import JobMemories
 from rljob.control.store import Store
@@ -27,6 +28,7 @@ from rljob.core.observed import Manifest, Observed, Refusal, RefusalCause
 from rljob.core.plan import (
     CreateObject,
     CreateToken,
+    DeleteGenerations,
     DeleteObject,
     Effect,
     KeepEvidence,
@@ -148,18 +150,14 @@ class Executor:
 
     async def _carry_out(self, job: Manifest, effect: Effect) -> None:
         match effect:
-            case CreateObject(manifest):
-                await self._create(job, manifest)
-            case CreateToken():
-                await self._create_token(job, effect)
+            case CreateObject() | CreateToken():
+                await self._make(job, effect)
             case DeleteObject():
                 await self._delete(job, effect)
             case ShortenGracePeriod():
                 await self._shorten(job, effect)
             case SubmitJob():
-                with self.head_writes.under_way(job["metadata"]["namespace"]):
-                    await self.ray.submit(effect)
-                self.hooks.after_write("submit")
+                await self._submit(job, effect)
             case StopRun():
                 await self._stop(job, effect)
             case KeepEvidence(manifest):
@@ -168,6 +166,14 @@ class Executor:
                 await self._write_allocations(manifest)
             case SetFinalizers():
                 await self._set_finalizers(job, effect)
+            case DeleteGenerations():
+                await delete_generations(self.cluster, job, effect, self.hooks.after_write)
+
+    async def _make(self, job: Manifest, effect: CreateObject | CreateToken) -> None:
+        if isinstance(effect, CreateToken):
+            await self._create_token(job, effect)
+        else:
+            await self._create(job, effect.manifest)
 
     async def _write_allocations(self, manifest: Manifest) -> None:
         """Write if nobody else did meanwhile."""
@@ -179,6 +185,14 @@ class Executor:
         except (errors.AlreadyExists, errors.Conflict, errors.NotFound) as error:
             raise StaleError("another process changed the port blocks") from error
         self.hooks.after_write("ports")
+
+    async def _submit(self, job: Manifest, effect: SubmitJob) -> None:
+        try:
+            with self.head_writes.under_way(job["metadata"]["namespace"]):
+                await self.ray.submit(effect)
+        except errors.HeadOpen as error:
+            self._refuse(job, Refusal(RAY_CLUSTER.kind, effect.cluster_name, str(error), RefusalCause.OPEN))
+        self.hooks.after_write("submit")
 
     async def _stop(self, job: Manifest, run: StopRun) -> None:
         """Request the stop; if the head does not answer, the deadline applies and the next round is not delayed."""

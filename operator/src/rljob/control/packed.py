@@ -54,6 +54,11 @@ class PackedManifest(Mapping[str, Any]):
         self._part = part
         self._text = json.dumps(manifest[part], ensure_ascii=False).encode(errors="surrogatepass")
 
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the part as it is kept."""
+        return len(self._text)
+
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """Return a part."""
         return _unpacked(self._text) if name == self._part else self._rest[name]

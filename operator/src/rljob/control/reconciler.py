@@ -23,6 +23,8 @@ from rljob.control.execute import Executor, Hooks, StaleError
 from rljob.control.head_poller import HeadPoller
 from rljob.control.head_writes import HeadWrites
 from rljob.control.job_memory import JobMemories
+from rljob.control.large_jobs import LargeJobs
+from rljob.control.memory_budget import MemoryBudget
 from rljob.control.node_cache import NodeCache
 from rljob.control.node_looks import NodeLooks
 from rljob.control.observe import Observer, Pending
@@ -48,8 +50,11 @@ from rljob.telemetry.log import Log
 from rljob.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
+    from rljob.api.lifecycle import Restart
     from rljob.cluster.token import TokenKey
-    from rljob.core.observed import Manifest
+    from rljob.core.derived import Derived
+    from rljob.core.observed import Manifest, Observed
+    from rljob.core.plan import Plan
 
 ROUNDS_IN_A_ROW = 20
 """Twice what the core promises; a job that still writes is put on backoff instead of overloading the API server."""
@@ -68,7 +73,8 @@ class Result(enum.StrEnum):
     GONE = "gone"
     """The job does not exist any more."""
     RESTING = "resting"
-    """Delayed: the job did not settle for many rounds, and the events of its own writes must not bring it back."""
+    """Delayed: the job did not settle for many rounds, and the events of its own writes must not bring it back; or it
+    is large, and others of its namespace had their turn."""
     ASKED = "asked"
     """The job's head is being asked; its answer brings the job back."""
     LINED_UP = "lined_up"
@@ -91,6 +97,7 @@ class Reconciler:
     ledger: Ledger
     line: Line
     turns: Turns
+    large: LargeJobs
     _streaks: dict[Key, int] = field(default_factory=dict)
     """Rounds in a row that did not settle."""
     _resting_until: dict[Key, float] = field(default_factory=dict)
@@ -114,11 +121,12 @@ class Reconciler:
         partial_seconds: float = PARTIAL_SECONDS,
         closed_namespaces: frozenset[str] = frozenset(),
         workers: int = 16,
+        budget: MemoryBudget | None = None,
     ) -> Reconciler:
         """Create all parts around a cluster and its heads."""
         metrics = metrics or Metrics()
         hands = {Lane.NEW: max(1, workers // 4), Lane.TO_BEGIN: max(1, workers // 2)}
-        store = Store(lambda key: queue.add(key))  # noqa: PLW0108 - the queue is created after it
+        store = Store(lambda key: queue.add(key), budget)  # noqa: PLW0108 - the queue is created after it
         memories = JobMemories()
         line = Line(store, memories)
         queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, line.lane_of, hands, attrgetter("namespace"))
@@ -162,6 +170,7 @@ class Reconciler:
             Ledger(metrics),
             line,
             Turns(clock.monotonic),
+            LargeJobs(clock.monotonic, store.budget),
         )
         metrics.before_exposition = made.account
         return made
@@ -218,6 +227,9 @@ class Reconciler:
         if rest > 0:
             self.queue.add_after(key, rest)
             return Result.RESTING
+        if (job := self.store.job(key)) is not None and (wait := self.large.wait_seconds(job)) > 0:
+            self.queue.add_after(key, wait)
+            return Result.RESTING
         # Nothing else yields to the event loop: a thousand looks in a row would delay all answers and events.
         await self.turns.give_way()
         if await self._lines_up(key):
@@ -254,7 +266,7 @@ class Reconciler:
         derived = self.memories.of(job).derived(observed)
         join = self.line.place_of(job)
         parts = self.core.begins(observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived)
-        begins = await self.turns.take(parts)
+        begins = await (self.large.take(job, parts) if self.large.includes(job) else self.turns.take(parts))
         self.memories.of(job).rest(observed)
         if begins:
             join()
@@ -291,11 +303,16 @@ class Reconciler:
         self.ledger.keep_only(uids)
         self.observer.heads.keep_only(set(self.store.job_keys()))
 
-    def _note(self, job: Manifest, context: Context | None = None) -> None:
+    def _note(self, job: Manifest, restart: Restart | None = None) -> None:
         if is_ours(job):
-            # The restart budget of a finished job is not needed, and would have to be computed.
-            restart = context.restart if context is not None and not is_finished(job) else None
             self.ledger.note(job, self._queue_of(job), self.clock.now(), restart)
+
+    def _decide(self, observed: Observed, derived: Derived) -> tuple[Plan, Restart | None]:
+        """Return the next step, and the restart policy for the metrics; a finished job needs none."""
+        known = observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived
+        plan = self.core.reconcile(*known)
+        counts = is_ours(observed.job) and not is_finished(observed.job)
+        return plan, Context.of(*known).restart if counts else None
 
     async def _round(self, key: Key) -> tuple[Result, float | None]:
         observed = await self.observer.observe(key, self.clock.now())
@@ -303,12 +320,9 @@ class Reconciler:
             return Result.GONE, None
         if isinstance(observed, Pending):
             return Result.ASKED, None
-        now = self.clock.now()
-        launcher, accelerators = self.core.launcher, self.core.accelerators
         memory = self.memories.of(observed.job)
-        derived = memory.derived(observed)
-        plan = self.core.reconcile(observed, now, launcher, accelerators, derived)
-        self._note(observed.job, Context.of(observed, now, launcher, accelerators, derived))
+        plan, restart = await self.large.run(observed.job, partial(self._decide, observed, memory.derived(observed)))
+        self._note(observed.job, restart)
         memory.rest(observed)
         try:
             wrote = await self.executor.execute(observed, plan)

@@ -19,9 +19,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from rljob.api.limits import OVER_BUDGET
 from rljob.api.v1alpha1 import RecipeKind
+from rljob.cluster.bounded import without_spec
 from rljob.cluster.kinds import POD, RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
 from rljob.cluster.manifests import controller_uid, interned, without_fields
+from rljob.control.memory_budget import MemoryBudget, kept_bytes
 from rljob.control.packed import packed
 from rljob.core.manifest_facts import is_finished, pod_has_ended, port_block
 from rljob.core.observed import KubeRayWork, Manifest, RecipeId
@@ -78,7 +81,8 @@ class Drift:
 class Store:
     """Watched objects by kind and uid; `changed` is called for every job whose objects changed."""
 
-    def __init__(self, changed: Callable[[Key], None]) -> None:
+    def __init__(self, changed: Callable[[Key], None], budget: MemoryBudget | None = None) -> None:
+        self.budget = budget or MemoryBudget()
         self.served: frozenset[Kind] = frozenset()
         """Kinds that the last LIST found served and readable; of the others nothing is known."""
         self.forbidden: frozenset[Kind] = frozenset()
@@ -141,7 +145,8 @@ class Store:
         """Store a whole LIST; return what was outdated, and keep it until an event confirms it (`unconfirmed`)."""
         drifts: list[Drift] = []
         held = self._objects[kind]
-        for manifest in listing.items:
+        # What began has its place before what did not.
+        for manifest in sorted(listing.items, key=lambda item: not _has_begun(item)):
             known = _uid(manifest) in held
             news = self._put(kind, _uid(manifest), _version(manifest), manifest)
             # A watch may have delivered what is delayed.
@@ -294,7 +299,7 @@ class Store:
         self._gone.pop(uid, None)
         former = self._unindex(kind, uid)
         kept = without_fields(manifest, UNREAD.get(kind, ()))
-        self._objects[kind][uid] = packed(kept, "spec") if kind in SPECS_OF_TENANTS else interned(kept)
+        self._objects[kind][uid] = self._in_budget(kind, uid, kept) if kind in SPECS_OF_TENANTS else interned(kept)
         if kind == RAY_CLUSTER:
             self.kuberay = self.kuberay.seen(manifest)
         if key is not None:
@@ -305,12 +310,23 @@ class Store:
                 self._report(kind, place)
         return True
 
+    def _in_budget(self, kind: Kind, uid: str, manifest: Manifest) -> Manifest:
+        """Return what is kept of a job or a recipe: not its spec, if the namespace has no memory left for it."""
+        metadata, found = manifest["metadata"], packed(manifest, "spec")
+        why = self.budget.take(uid, metadata.get("namespace", ""), kept_bytes(found), whatever=_has_begun(manifest))
+        if not why:
+            return found
+        # The figures of the first refusal stay: other jobs change them, and each message is a write.
+        why = ((self._objects[kind].get(uid) or {}).get("spec") or {}).get(OVER_BUDGET, why)
+        return interned({**manifest, "spec": without_spec(manifest.get("spec"), {OVER_BUDGET: why})})
+
     def _remove(self, kind: Kind, uid: str, version: str) -> bool:
         current = self._objects[kind].get(uid)
         if current is not None and version != _FOREVER and _newer(_version(current), version):
             return False
         former = self._unindex(kind, uid)
         self._objects[kind].pop(uid, None)
+        self.budget.release(uid)
         buried = self._gone.get(uid, version)
         self._gone[uid] = buried if buried == _FOREVER or _newer(buried, version) else version
         while len(self._gone) > TOMBSTONES:
@@ -371,6 +387,12 @@ def owner_key(kind: Kind, manifest: Manifest) -> Key | None:
     own = kind == RLJOB or kind in RECIPES.values()
     name = metadata["name"] if own else _labels(manifest).get(JOB)
     return Key(metadata["namespace"] if kind.namespaced else "", name) if name else None
+
+
+def _has_begun(manifest: Manifest) -> bool:
+    """Report whether something was created for a job, whose spec must therefore stay readable."""
+    status = manifest.get("status")
+    return isinstance(status, Mapping) and bool(status.get("intent"))
 
 
 def _labels(manifest: Manifest) -> dict[str, str]:

@@ -83,6 +83,8 @@ class RefusalCause(enum.StrEnum):
     """The name belongs to an object of somebody else."""
     INVALID = "Invalid"
     """The API server refuses the manifest as invalid."""
+    OPEN = "Open"
+    """The head's job API accepts requests without the token of the cluster."""
     DENIED = "Denied"
     """A permission, a quota or an admission policy refuses it: that may change, so it is tried again."""
 

@@ -77,6 +77,8 @@ class SubmitJob:
     environment: tuple[tuple[str, str], ...]
     metadata: tuple[tuple[str, str], ...]
     port: int = DASHBOARD_PORT
+    may_be_open: bool = False
+    """Whether the job allows a Ray that accepts requests without a token."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,15 @@ class WriteAllocations:
     manifest: Manifest
 
 
+@dataclass(frozen=True)
+class DeleteGenerations:
+    """DELETE what generations before one of the job froze; a failure is not retried before the next generation."""
+
+    before: int
+    kept: frozenset[str]
+    """ConfigMaps that later generations use."""
+
+
 Effect = (
     CreateObject
     | CreateToken
@@ -132,6 +143,7 @@ Effect = (
     | SetFinalizers
     | KeepEvidence
     | WriteAllocations
+    | DeleteGenerations
 )
 
 

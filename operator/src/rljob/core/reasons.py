@@ -176,6 +176,9 @@ class Reason(enum.StrEnum):
     """The annotation rljob.dev/paused was removed."""
     RESUMED = "Resumed"
     """A new cluster generation begins."""
+    PACED = "Paced"
+    """The job was restarted or resumed although its last two clusters had made no step: the next one waits 30 s, and
+    twice as long each time, up to 10 min."""
     CHECKPOINT_SAVED = "CheckpointSaved"
     """A checkpoint is complete; status.checkpoint names it."""
     SOURCE_MISSING = "CheckpointSourceMissing"

@@ -90,6 +90,7 @@ BEFORE_INTENT: tuple[Step, ...] = (
 
 STEPS: tuple[Step, ...] = (
     *BEFORE_INTENT,
+    generation.pace,  # clusters that a user asks for
     generation.intend,  # write names and numbers before anything is created
     starting.move_deadline,  # deadlines.startSeconds was edited
     driver_exit.close_without_head,  # with the head gone, Ray's report is the last one

@@ -7,6 +7,7 @@ from typing import Any
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import pods
+from rljob.render.device_access import deny_devices
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity
 
@@ -35,6 +36,17 @@ def build_batch_job(job: JobIdentity, spec: RLJobSpec, what: BatchJob) -> dict[s
     """Return the Job."""
     template = spec.trainer_group.template
     first = list(what.init_containers)
+    pod = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "nodeSelector": dict(template.node_selector),
+        "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
+        **pods.node_affinity(template.affinity),
+        **pods.identity(spec, template),
+        "volumes": [*pods.user_volumes(template), *what.volumes],
+        **({"initContainers": first} if first else {}),
+        "containers": [what.container],
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -45,17 +57,7 @@ def build_batch_job(job: JobIdentity, spec: RLJobSpec, what: BatchJob) -> dict[s
             **what.more,
             "template": {
                 "metadata": {"labels": job_labels(job) | what.marks},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "automountServiceAccountToken": False,
-                    "nodeSelector": dict(template.node_selector),
-                    "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in template.tolerations],
-                    **pods.node_affinity(template.affinity),
-                    **pods.identity(spec, template),
-                    "volumes": [*pods.user_volumes(template), *what.volumes],
-                    **({"initContainers": first} if first else {}),
-                    "containers": [what.container],
-                },
+                "spec": deny_devices(spec, pod),
             },
         },
     }

@@ -24,6 +24,7 @@ from rljob.render import labels
 from rljob.render.accelerator_table import AcceleratorTable
 from rljob.render.metadata import canonical_json, child_metadata, digest
 from rljob.render.names import JobIdentity, cluster_name, snapshot_name
+from rljob.render.network_policy import isolate
 from rljob.render.podgroup import Gang, build_pod_group, stated_gang
 from rljob.render.ports import PortBlock
 from rljob.render.raycluster import build_raycluster
@@ -112,12 +113,18 @@ def _recipe_document(recipe: RecipeLayer) -> dict[str, Any]:
         "hash": recipe_hash(recipe),
         "template": recipe.template,
         "unset": list(recipe.unset),
+        **_locks(recipe),
     }
 
 
 def recipe_hash(recipe: RecipeLayer) -> str:
     """Return SHA-256 of what a recipe contributes."""
-    return digest({"template": recipe.template, "unset": list(recipe.unset)})
+    return digest({"template": recipe.template, "unset": list(recipe.unset), **_locks(recipe)})
+
+
+def _locks(recipe: RecipeLayer) -> dict[str, list[str]]:
+    """Return the locked fields; most recipes have none."""
+    return {"locked": list(recipe.locked)} if recipe.locked else {}
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,8 @@ class Circumstances:
     """The fields of a PodGroup's spec that the API server knows, if Volcano starts the pods."""
     spec_generation: int | None = None
     """The first generation that uses the spec; None: this one."""
+    is_closed: bool = False
+    """Whether the chart closes the ports of jobs in this namespace, so that the operator may do so for each."""
 
 
 USUAL = Circumstances()
@@ -150,6 +159,8 @@ def build_cluster_config(
     gang, since = found.gang or stated_gang(spec), found.spec_generation or generation
     digest_of_job = config.digest()
     raycluster = build_raycluster(job, spec, generation, digest_of_job, found.avoided_nodes, found.block, gang, since)
+    if found.is_closed:
+        isolate(raycluster, spec)
     metadata = child_metadata(job, cluster_name(job, generation), f"cluster/{generation}")
     metadata["annotations"][labels.JOB_DIGEST] = digest_of_job
     data = {JOB_KEY: config.to_json().decode(), RAYCLUSTER_KEY: canonical_json(raycluster)}
@@ -170,6 +181,7 @@ def read_snapshot(manifest: Any, accelerators: AcceleratorTable) -> Snapshot:  #
             RecipeOrigin(RecipeKind(found["kind"]), found["name"], found["uid"], found["generation"]),
             _without_removed(found["template"]),
             tuple(found["unset"]),
+            tuple(found.get("locked", ())),
         )
         for found in parse_foreign_json(manifest["data"][RECIPES_KEY])
     )

@@ -50,11 +50,13 @@ RENDERER = "rljob.dev/renderer"
 
 RUNTIME_IMAGE = "rljob.dev/runtime-image"
 """Annotation of a RayCluster: the image whose runtime its pods get, with runtime.injection Auto."""
-RENDERER_VERSION = "5"
+RENDERER_VERSION = "6"
 """Increased whenever the same spec renders to a different RayCluster or job.json."""
 UNAUTHENTICATED_RAY = "rljob.dev/unauthenticated-ray"
 """Label of the pods of a Ray without token authentication, which the chart's NetworkPolicy does not open to the pods of
 other jobs."""
+ISOLATED = "rljob.dev/isolated"
+"""Label of the pods of a cluster with a NetworkPolicy of its own, which the chart's opens to no other job either."""
 
 HOSTNAME = "kubernetes.io/hostname"
 """https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetesiohostname"""

@@ -28,6 +28,7 @@ from rljob.render import (
     topology,
 )
 from rljob.render.accelerators import facts_of
+from rljob.render.device_access import deny_devices
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity, cluster_name
 from rljob.render.packages import CONFIG_VOLUME
@@ -159,9 +160,13 @@ def _head_group(job: JobIdentity, spec: RLJobSpec, name: str, generation: int, h
         },
         "template": {
             "metadata": _pod_metadata(job, spec, template, generation, hardware.head_annotations(spec)),
-            "spec": _with_sidecar(settle(apply_patch(pod, spec.pod_spec_patch.head))),
+            "spec": _with_sidecar(_patched(spec, pod, spec.pod_spec_patch.head)),
         },
     }
+
+
+def _patched(spec: RLJobSpec, pod: dict[str, Any], patch: dict[str, Any] | None) -> dict[str, Any]:
+    return deny_devices(spec, settle(apply_patch(pod, patch)))
 
 
 def sidecar_names(spec: RLJobSpec) -> frozenset[str]:
@@ -220,7 +225,7 @@ def _worker_group(
         "rayStartParams": _worker_start_params(spec, group, template.cpu),
         "template": {
             "metadata": metadata,
-            "spec": settle(apply_patch(pod, spec.pod_spec_patch.workers)),
+            "spec": _patched(spec, pod, spec.pod_spec_patch.workers),
         },
     }
 

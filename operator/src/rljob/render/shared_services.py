@@ -13,6 +13,7 @@ from typing import Any
 from rljob.api.sources import Service, ServicePlacement
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.render import code, labels, pods
+from rljob.render.device_access import deny_devices
 from rljob.render.hardware import spare_npu_nodes
 from rljob.render.metadata import child_metadata, job_labels
 from rljob.render.names import JobIdentity, shared_service_name
@@ -112,7 +113,7 @@ def _pod(job: JobIdentity, spec: RLJobSpec, service: Service) -> Manifest:
         "containers": [container],
     }
     spare_npu_nodes(spec, pod)
-    return pod
+    return deny_devices(spec, pod)
 
 
 def _folders(job: JobIdentity, spec: RLJobSpec) -> tuple[list[Manifest], pods.Mounts]:

@@ -49,7 +49,7 @@ class World:
         self.client = client
         # As on the nodes' network, where every job has its own ports.
         self.head = replace(HEAD, dashboard_port=server.port, api_port=server.port)
-        self.submission = replace(SUBMISSION, port=server.port)
+        self.submission = replace(SUBMISSION, port=server.port, may_be_open=True)
         self.stop = replace(STOP, port=server.port)
 
 
@@ -304,6 +304,23 @@ async def test_a_submission_is_posted_whole(world: World) -> None:
         "runtime_env": {"env_vars": {"RLJOB_ATTEMPT": "1"}},
         "metadata": {"job": "sums"},
     }
+
+
+async def test_nothing_is_submitted_to_a_head_that_asks_for_no_token(world: World) -> None:
+    with pytest.raises(errors.HeadOpen, match="answers without the token of the cluster"):
+        await world.client.submit(replace(world.submission, may_be_open=False))
+    ((method, path, headers, _),) = world.server.asked
+    assert (method, path) == ("GET", "/api/jobs/")
+    assert "Authorization" not in headers
+
+
+async def test_a_head_that_asks_for_its_token_gets_the_submission(world: World) -> None:
+    async def guarded(request: web.Request) -> web.Response:
+        return web.json_response({}, status=200 if "Authorization" in request.headers else 401)
+
+    world.server.answer = guarded
+    await world.client.submit(replace(world.submission, may_be_open=False))
+    assert [asked[0] for asked in world.server.asked] == ["GET", "POST"]
 
 
 async def test_a_submission_that_is_there_already_counts_as_done(world: World) -> None:

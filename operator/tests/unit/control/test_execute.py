@@ -15,6 +15,7 @@ from rljob.cluster.errors import (
     ClusterError,
     Conflict,
     Forbidden,
+    HeadOpen,
     HeadUnreachable,
     Invalid,
     OutcomeUnknown,
@@ -484,3 +485,12 @@ async def test_a_job_that_is_gone_already_needs_no_finalizers(machine: Machine) 
     with pytest.raises(StaleError):
         await carry_out(machine, seen, SetFinalizers(()))
     assert machine.reconciler.store.job(KEY) is None
+
+
+async def test_a_ray_that_asks_for_no_token_is_refused(machine: Machine) -> None:
+    seen = await observed(machine)
+    machine.ray.start_head("10.0.0.1", "p1", seen.job["metadata"]["uid"], "c1")
+    machine.ray.faults.append(HeadOpen("it answers without the token"))
+    with pytest.raises(StaleError):
+        await carry_out(machine, seen, submission(seen.job))
+    assert refusals(machine, seen) == (Refusal("RayCluster", "c1", "it answers without the token", RefusalCause.OPEN),)

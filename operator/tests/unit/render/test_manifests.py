@@ -15,6 +15,7 @@ from rljob.api.recipes import RecipeLayer, RecipeOrigin
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.render import configmap, pods
 from rljob.render.accelerators import BUILT_IN
+from rljob.render.device_access import NO_DEVICES
 from rljob.render.initializer import build_initializer, initializers
 from rljob.render.raycluster import build_raycluster, build_token_secret
 from rljob.render.stopping import SHELL_TEXT
@@ -335,7 +336,8 @@ def test_the_commit_is_fetched_first_and_its_secret_is_on_no_command_line() -> N
             *("fetch-code", "--url", GIT["url"], "--revision", GIT["revision"]),
             *("--folder", "/code", "--seconds", "600", "--sub-path", "math"),
         ]
-        references = [variable["valueFrom"]["secretKeyRef"] for variable in fetch["env"]]
+        *variables, _ = fetch["env"]
+        references = [variable["valueFrom"]["secretKeyRef"] for variable in variables]
         assert references == [
             {"name": "robot", "key": "username", "optional": True},
             {"name": "robot", "key": "password", "optional": False},
@@ -346,7 +348,7 @@ def test_the_commit_is_fetched_first_and_its_secret_is_on_no_command_line() -> N
 def test_public_code_needs_no_secret() -> None:
     public = {"type": "Git", "git": {"url": GIT["url"], "revision": GIT["revision"]}}
     fetch = worker(small_spec({"code": public}))["spec"]["initContainers"][0]
-    assert "env" not in fetch
+    assert fetch["env"] == [NO_DEVICES]
     assert "--sub-path" not in fetch["command"]
     assert [each.name for each in initializers(typed(small_spec({"code": public})))] == ["fetch-code"]
     assert initializers(typed()) == []

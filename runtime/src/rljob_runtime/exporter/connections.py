@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 TOTAL = 64
+CLOSING = 4
+"""Connections that may be closing beside these: their threads end as soon as they run."""
 PER_PEER = 8
 """The operator opens at most four connections to a head at once, Prometheus one."""
 GRACE_SECONDS = 0.25
@@ -55,18 +57,24 @@ class Connections:
         return len(self._open)
 
     def admit(self, request: socket.socket, peer: str) -> bool:
-        """Add a connection, in the place of one that idles if there is no other; report whether there is a place."""
+        """Add a connection, in the place of one that idles if there is no other; report whether there is a place.
+
+        Only a peer without a connection waits for one: this is the thread that accepts connections, and others wait
+        behind those of a peer that opens a thousand.
+        """
         end = self._monotonic() + PATIENCE_SECONDS
         with self._left:
             while True:
-                rivals = [each for each in self._open.values() if each.peer == peer]
-                mine = len(rivals) >= self._per_peer
-                if not mine and len(self._open) < self._total:
+                living = [each for each in self._open.values() if not each.closing]
+                rivals = [each for each in living if each.peer == peer]
+                if len(rivals) >= self._per_peer:
+                    free = self._close_idle(rivals)
+                else:
+                    free = len(living) < self._total or self._close_idle(living)
+                if free and len(self._open) < self._total + CLOSING:
                     self._open[id(request)] = Connection(request, peer, self._monotonic())
                     return True
-                closing = self._close_idle(rivals if mine else self._open.values())
-                # A peer that has its share, with nothing to close, is refused at once: the others must not wait for it.
-                if (mine and not closing) or self._monotonic() >= end:
+                if rivals or self._monotonic() >= end:
                     return False
                 self._left.wait(GRACE_SECONDS / 10)
 
@@ -92,10 +100,8 @@ class Connections:
                     _close(each)
 
     def _close_idle(self, among: Iterable[Connection]) -> bool:
-        """Close the connection that idles longest, unless one is closing already; report whether one is closing."""
+        """Close the connection that idles longest; report whether there is one."""
         found = list(among)
-        if any(each.closing for each in found):
-            return True
         for answering, least in ((False, GRACE_SECONDS), (True, ANSWER_SECONDS)):
             oldest = min((each for each in found if each.answering is answering), key=_since, default=None)
             if oldest is not None and self._monotonic() - oldest.since >= least:

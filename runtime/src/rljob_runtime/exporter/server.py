@@ -180,7 +180,11 @@ class ApiHandler(Handler):
             self.refuse(HTTPStatus.CONFLICT, f"attempt {progress.attempt} is current, not {request.attempt}")
             return
         if progress.phase is not Phase.ENDED:
-            self.exporter.spool.request_stop(request)
+            try:
+                self.exporter.spool.request_stop(request)
+            except OSError as error:
+                self.refuse(HTTPStatus.INSUFFICIENT_STORAGE, f"the request cannot be written: {error.strerror}")
+                return
         self.answer(HTTPStatus.ACCEPTED, progress.to_json())
 
     def _is_of_ray(self) -> bool:

@@ -15,6 +15,7 @@ from rljob.cli.conformance.facts import ClusterFacts, PodFacts
 from rljob.cli.conformance.manifests import CHECKPOINTS, LABEL
 from rljob.cli.conformance.run_judges import names_of
 from rljob.cli.errors import UsageError
+from rljob.cluster.manifests import controller_uid
 from rljob.core.observed import Manifest
 from rljob.render import labels
 from rljob_runtime.contract import parse_foreign_json
@@ -109,7 +110,10 @@ def _container(name: str, role: str, place: kubectl.Place) -> Container:
     pods = [
         pod
         for pod in kubectl.find_pods(f"{labels.JOB}={name},{labels.RAY_NODE_TYPE}={role}", place)
-        if (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        if (pod.get("status") or {}).get("phase") == "Running"
+        and "deletionTimestamp" not in pod["metadata"]
+        # Anybody who may create Deployments can have pods with these labels.
+        and controller_uid(pod, "RayCluster") is not None
     ]
     if not pods:
         raise UsageError(f"{name} has no running {role} pod")

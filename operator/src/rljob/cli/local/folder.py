@@ -118,6 +118,8 @@ def held(root: Path) -> Iterator[JobFolder]:
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
+        # Below it are prompts, logs, and files by which other users of the machine could stop or change the run.
+        root.chmod(0o700)
         file = (root / "lock").open("a")
     except OSError as error:
         raise UsageError(f"{root}: {error.strerror}; choose another folder with --workdir") from error

@@ -1,8 +1,8 @@
 """What a job's ConfigMaps contain when its status is lost: its snapshot, its clusters and its ended attempts.
 
-Snapshots and frozen clusters are created before the objects that they describe, and the operator never deletes them. A
-new cluster generation is therefore later than all before it, and no name is used twice. An attempt is recorded when it
-ends, so that the number of the next one is known as well.
+Snapshots and frozen clusters are created before the objects that they describe, and those of the last two generations
+are kept. A new cluster generation is therefore later than all before it, and no name is used twice. An attempt is
+recorded when it ends, so that the number of the next one is known as well.
 """
 
 from __future__ import annotations
@@ -42,6 +42,11 @@ def recall(job_uid: str, config_maps: Iterable[Manifest]) -> Recalled:
     attempts = tuple(attempt for manifest in kept for attempt in attempts_of(manifest))
     final = final_of(kept[-1]) if kept else None
     return Recalled(snapshots.get(latest), max(*clusters, latest - 1, 0), attempts, final)
+
+
+def generation_frozen_in(job_uid: str, config_map: Manifest) -> int | None:
+    """Return the generation whose snapshot or cluster a ConfigMap holds; None if it holds something else."""
+    return next((number for kind, number, _ in _intents(job_uid, [config_map]) if kind in ("spec", "cluster")), None)
 
 
 def _is_both(kind: str, manifest: Manifest) -> bool:

@@ -74,7 +74,7 @@ EMPTY = Layer({})
 
 def layer(source: str, values: Mapping[str, Any], unset: Sequence[str] = ()) -> Layer:
     """Return a layer; invalid paths in `unset` are ignored (see `unset_problem`)."""
-    paths = (_unset_path(text) for text in unset)
+    paths = (spec_path(text) for text in unset)
     return Layer(_mark(shape_of(RLJobSpec), dict(values), source), tuple(path for path in paths if path))
 
 
@@ -115,15 +115,15 @@ def path_text(path: Path) -> str:
     return text
 
 
-def _unset_path(text: str) -> Path | None:
-    """Parse a path of `unset`, with or without `spec.`, with which violations print it."""
+def spec_path(text: str) -> Path | None:
+    """Parse a path of `unset` or `locked`, with or without `spec.`, with which violations print it."""
     path = parse_path(text)
     return path[1:] or None if path and path[0] == "spec" else path
 
 
 def unset_problem(text: str) -> str | None:
     """Return why a path of `unset` names no field, or None if it does."""
-    path = _unset_path(text)
+    path = spec_path(text)
     if path is None:
         return (
             f"{text!r} is not a path; use one such as trainer.miniBatchSize or workerGroups[trainer].template.env[FOO]"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rljob.api.limits import SPEC_TOO_LARGE
+from rljob.api.limits import OVER_BUDGET, SPEC_TOO_LARGE
 from rljob.api.recipes import RecipeLayer, RecipeOrigin
 from rljob.api.texts import read_texts
 from rljob.api.v1alpha1 import MAX_RECIPE_DEPTH, NOT_IN_A_RECIPE, RecipeKind
@@ -76,7 +76,7 @@ def resolve(raw_spec: Mapping[str, Any], recipes: Recipes, absent: str = NOT_IN_
         template, unread = read_texts(spec["template"], f"{wanted}: spec.template")
         if unread:
             return Chain(violations=tuple(Violation(problem.field, problem.message) for problem in unread))
-        found.append(_read(wanted, recipes[wanted], template, spec.get("unset")))
+        found.append(_read(wanted, recipes[wanted], template))
         seen.append(wanted)
         place, reference = f"{wanted}: spec.recipeRef", spec.get("recipeRef")
         may_be_local = wanted.kind is RecipeKind.RL_RECIPE
@@ -113,7 +113,7 @@ def recipe_id(manifest: Manifest) -> RecipeId:
 
 
 def unset_violations(place: str, unset: object) -> Iterator[Violation]:
-    """Yield the violations of a list of paths to remove."""
+    """Yield the violations of a list of paths to remove or to lock."""
     for index, text in enumerate(_texts(unset)):
         if (problem := unset_problem(text)) is not None:
             yield Violation(f"{place}[{index}]", problem)
@@ -121,7 +121,7 @@ def unset_violations(place: str, unset: object) -> Iterator[Violation]:
 
 def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[Violation]:
     template = spec.get("template")
-    if SPEC_TOO_LARGE in spec:
+    if SPEC_TOO_LARGE in spec or OVER_BUDGET in spec:
         yield from kept_size_violation(spec, f"{recipe}: spec")
         return
     if not isinstance(template, Mapping):
@@ -131,6 +131,7 @@ def _template_violations(recipe: RecipeId, spec: Mapping[str, Any]) -> Iterator[
         if _has(template, path):
             yield Violation(f"{recipe}: spec.template.{path}", "belongs to a single job; remove it from the recipe")
     yield from unset_violations(f"{recipe}: spec.unset", spec.get("unset"))
+    yield from unset_violations(f"{recipe}: spec.locked", spec.get("locked"))
 
 
 def _has(template: Mapping[str, Any], path: str) -> bool:
@@ -142,12 +143,12 @@ def _has(template: Mapping[str, Any], path: str) -> bool:
     return True
 
 
-def _read(wanted: RecipeId, manifest: Manifest, template: Mapping[str, Any], unset: object) -> RecipeLayer:
-    metadata = manifest["metadata"]
+def _read(wanted: RecipeId, manifest: Manifest, template: Mapping[str, Any]) -> RecipeLayer:
+    metadata, spec = manifest["metadata"], manifest["spec"]
     origin = RecipeOrigin(
         wanted.kind, wanted.name, str(metadata.get("uid", "")), int(metadata.get("generation", 0) or 0)
     )
-    return RecipeLayer(origin, template, tuple(_texts(unset)))
+    return RecipeLayer(origin, template, tuple(_texts(spec.get("unset"))), tuple(_texts(spec.get("locked"))))
 
 
 def _texts(found: object) -> Sequence[str]:

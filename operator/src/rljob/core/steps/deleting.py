@@ -8,6 +8,7 @@ status.stop.deadline: the deletion of a namespace must not hang.
 
 from __future__ import annotations
 
+from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted, is_held
 from rljob.core.observed import Unseen
@@ -16,7 +17,7 @@ from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.requirements import STOPS_HERE, Requirements, snapshot
 from rljob.core.step import step
 from rljob.core.watched import Watched
-from rljob.render.labels import FORCE_DELETE, STOP_FINALIZER
+from rljob.render.labels import FORCE_DELETE, ISOLATED, STOP_FINALIZER
 from rljob.render.stopping import saves_when_stopped
 
 
@@ -56,12 +57,20 @@ def _may_save(seen: Watched) -> bool:
 def _must_save(context: Context) -> bool:
     """Report whether a deletion waits until the run has saved.
 
-    Garbage collection removes the NetworkPolicy of a Ray without tokens at once, and with it the way from the workers
-    to the head, which the hooks of the pods need.
+    Garbage collection removes the job's own NetworkPolicy at once, and with it the way from the workers to the head,
+    which the hooks of the pods need.
     """
     spec = context.frozen_spec
-    loses_policy = spec is not None and spec.runtime.unauthenticated_ray and saves_when_stopped(spec)
+    loses_policy = spec is not None and saves_when_stopped(spec) and _has_policy(context, spec)
     return context.stop.require_checkpoint or loses_policy
+
+
+def _has_policy(context: Context, spec: RLJobSpec) -> bool:
+    """Report whether the cluster has, or will have, a NetworkPolicy of its own."""
+    head = context.observed.head_pod
+    marked = head is not None and ISOLATED in (head["metadata"].get("labels") or {})
+    closed = context.observed.namespace_is_closed and spec.network.mode != "Host"
+    return bool(spec.runtime.unauthenticated_ray) or marked or closed
 
 
 def _forced(seen: Watched) -> bool:

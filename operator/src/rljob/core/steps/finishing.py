@@ -18,9 +18,9 @@ from rljob.core.requirements import STOPS_HERE, Requirements
 from rljob.core.step import step
 from rljob.core.transitions.checkpoint_consumers import CONSUMERS
 from rljob.core.transitions.children import delete_cluster
-from rljob.core.transitions.conclusions import fail
+from rljob.core.transitions.conclusions import end, fail
 from rljob.core.watched import Watched
-from rljob_runtime.contract import RAY_WITHOUT_TOKENS
+from rljob_runtime.contract import RAY_WITHOUT_TOKENS, ExitCode, Outcome
 
 
 @step(STOPS_HERE, when=lambda seen: not is_ours(seen.manifest))
@@ -106,6 +106,9 @@ def give_up_refused(context: Context) -> Plan | None:
     first = next(of_this_job, None)
     if first is None:
         return None
+    if first.cause is RefusalCause.OPEN:
+        last = status.last_step(current)
+        return end(current, context, Outcome(ExitCode.FAILED, RAY_WITHOUT_TOKENS, first.why, last_step=last))
     if first.cause is RefusalCause.INVALID:
         fix = "correct the fields that it is rendered from and create the job again"
         return fail(context, Reason.INVALID_MANIFEST, f"{first.kind} {first.name}: {first.why}; {fix}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rljob.api.status import ConditionStatus, ConditionType, Resolved, ResolvedCode, State
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import times
 from rljob.core.context import Context
 from rljob.core.observed import Unseen
-from rljob.core.plan import CreateObject, CreateToken, EventNote, EventType, Plan
+from rljob.core.plan import CreateObject, CreateToken, DeleteGenerations, EventNote, EventType, Plan
 from rljob.core.polling import LOOK_AGAIN_SECONDS
 from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, STOPS_HERE, Requirements
@@ -23,6 +25,9 @@ from rljob.core.watched import Watched
 from rljob.render import configmap, names
 from rljob.render.code import build_code_copy, code_digest
 from rljob.render.raycluster import build_token_secret
+
+GENERATIONS_KEPT = 2
+"""That of the cluster, and the one before it, for a user who compares what a restart changed."""
 
 
 def _is_to_be_frozen(seen: Watched) -> bool:
@@ -139,12 +144,23 @@ def _freeze(context: Context, spec: RLJobSpec, snapshot: configmap.Snapshot | No
         context.gang,
         _pod_group_fields(context),
         names.generation_in(context.resolved.snapshot_name),
+        context.observed.namespace_is_closed,
     )
     frozen = configmap.build_cluster_config(context.job, spec, generation, config, found)
     if snapshot is not None:
         frozen = configmap.with_snapshot(frozen, snapshot)
     token = CreateToken(build_token_secret(context.job, generation), job_uid=context.job.uid, cluster_name=name)
-    return create(context, token, CreateObject(frozen))
+    plan = create(context, token, CreateObject(frozen))
+    return replace(plan, effects=(*plan.effects, *_earlier(context))) if plan.effects else plan
+
+
+def _earlier(context: Context) -> tuple[DeleteGenerations, ...]:
+    """Return the deletion of what generations before the last two left."""
+    before = context.intent.cluster_generation - GENERATIONS_KEPT + 1
+    if before <= 1:
+        return ()
+    kept = {context.resolved.snapshot_name, context.resolved.base_snapshot}
+    return (DeleteGenerations(before, frozenset(name for name in kept if name)),)
 
 
 def _pod_group_fields(context: Context) -> frozenset[str]:

@@ -22,6 +22,7 @@ from rljob.core.spec.mutability import training_hash
 from rljob.core.step import step
 from rljob.core.transitions.attempts import with_recalled
 from rljob.core.transitions.conditions import with_cluster, with_cluster_begun
+from rljob.core.transitions.pacing import next_cluster, without_step
 from rljob.core.transitions.start_stages import INITIALIZING, with_stage
 from rljob.core.validation.validate import warnings_of
 from rljob.render import configmap, names
@@ -34,6 +35,17 @@ DECISIVE = Requirements(siblings=True, nodes=True, pod_groups=True, stops_here=T
 """What the decisions of the next generation depend on."""
 SERVICES_MAX = 8
 """Services of one spec."""
+
+
+@step(when=lambda seen: not seen.active)
+def pace(context: Context) -> Plan | None:
+    """Let a job that is resumed or edited wait for its next cluster if its last ones made no step."""
+    begin = None if context.restarts_by_itself else next_cluster(context.status)
+    if begin is None or begin <= context.now:
+        return None
+    message = f"{context.intent.cluster_name} made no step; the next cluster begins at {times.to_text(begin)}"
+    new = context.writer.summarised(context.status, State.PENDING, Reason.PACED, message)
+    return context.write(new, requeue=(begin - context.now).total_seconds())
 
 
 @step(DECISIVE, when=lambda seen: not seen.active)
@@ -49,7 +61,10 @@ def intend(context: Context) -> Plan:
     resolved = _next_resolved(context, generation)
     name, now = names.cluster_name(context.job, generation), times.to_text(context.now)
     intent = Intent(cluster_generation=generation, cluster_name=name, time=now, start_deadline=now)
-    intent = context.timed(intent, context.now)
+    asked_by_user = not context.restarts_by_itself
+    intent = context.timed(intent, context.now).model_copy(
+        update={"clusters_without_step": without_step(context.status, asked=asked_by_user)}
+    )
     # A new cluster is what an annotation asks for that was set before, or with the job, or that a lost status forgot.
     asked = context.restart_request or context.status.restart_request
     services = _services(context, resolved)

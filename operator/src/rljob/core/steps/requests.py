@@ -18,6 +18,7 @@ from rljob.core.reasons import Reason
 from rljob.core.requirements import STOPS_HERE
 from rljob.core.step import step
 from rljob.core.transitions.conclusions import end_on_request
+from rljob.core.transitions.pacing import next_cluster, without_step
 from rljob.core.transitions.stop_order import ENDED_GRACE_SECONDS, order_stop
 from rljob.core.watched import Watched
 from rljob_runtime.contract import StopMode
@@ -93,9 +94,12 @@ def _restarts_now(seen: Watched) -> bool:
 @step(STOPS_HERE, when=_restarts_now)
 def restart(context: Context) -> Plan:
     """Stop the run of a job that continues in a new cluster; where nothing runs, the next cluster is new anyway."""
-    due = {"restart_request": context.restart_request}
+    due: dict[str, object] = {"restart_request": context.restart_request}
     if context.active or context.restarts_by_itself:
         # A job that waits for its next attempt begins it now, and one with an invalid edit keeps its frozen spec.
-        due["next_attempt_time"] = times.to_text(context.now)
+        due["next_attempt_time"] = times.to_text(max(context.now, next_cluster(context.status) or context.now))
+        if context.status.intent is not None:
+            count = {"clusters_without_step": without_step(context.status, asked=True)}
+            due["intent"] = context.status.intent.model_copy(update=count)
     new: RLJobStatus = context.status.model_copy(update=due)
     return order_stop(context, Reason.RESTART_REQUESTED, current=new) if context.active else context.write(new)

@@ -250,6 +250,9 @@ def tear_down(context: Context) -> Plan:
             )
     if continues and new.reason == Reason.POD_STUCK:
         new = context.writer.summarised(new, new.state, word)
+    if stop.reason == Reason.RESTART_REQUESTED and (new.next_attempt_time or "") > times.to_text(context.now):
+        message = f"{context.intent.cluster_name} made no step; the next cluster begins at {new.next_attempt_time}"
+        new = context.writer.summarised(new, State.RESTARTING, Reason.PACED, message)
     new = new if continues else _suspended(context, new)
     return context.write(new, EventNote(EventType.NORMAL, word, "the NPUs are free"))
 

@@ -87,6 +87,7 @@ def _submission(context: Context) -> SubmitJob:
         environment=tuple((name.value, value) for name, value in environment.items()),
         metadata=(("rljob", f"{context.job.namespace}/{context.job.name}"), ("job-uid", context.job.uid)),
         port=head_ports(pod).get("dashboard_port", DASHBOARD_PORT),
+        may_be_open=spec is not None and bool(spec.runtime.unauthenticated_ray),
     )
 
 

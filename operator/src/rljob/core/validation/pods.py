@@ -211,6 +211,10 @@ def _tolerations_hold(spec: RLJobSpec) -> Iterator[Violation]:
                 )
 
 
+OF_VOLCANO = ("volcano.sh/", "scheduling.volcano.sh/", "scheduling.k8s.io/group-name")
+"""Marks of pods that Volcano reads (volcano.sh/apis v1.14.0, pkg/apis/scheduling/v1beta1/labels.go)."""
+
+
 def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
     """Keys must be qualified names, and values of labels and selectors must be label values."""
     for path, template in fields.templates(spec):
@@ -224,6 +228,10 @@ def _labels_are_labels(spec: RLJobSpec) -> Iterator[Violation]:
                     yield Violation(field, "is not a label name; use one such as team or example.com/team")
                 elif name != "nodeSelector" and key.startswith(f"{GROUP}/"):
                     yield Violation(field, "is reserved by the operator; use another name, such as example.com/team")
+                elif name != "nodeSelector" and key.startswith(OF_VOLCANO):
+                    yield Violation(
+                        field, "puts the pods into a group of Volcano, perhaps that of another job; use scheduling.gang"
+                    )
                 elif name != "annotations" and not is_label_value(value):
                     yield Violation(field, f"{value!r} is not a label value: at most 63 letters, digits, '-_.'")
 

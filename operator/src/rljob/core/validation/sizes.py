@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rljob.api.field_path import member
-from rljob.api.limits import SPEC_BYTES_MAX, SPEC_TOO_LARGE
+from rljob.api.limits import OVER_BUDGET, SPEC_BYTES_MAX, SPEC_TOO_LARGE
 from rljob.core.validation.violation import Violation
 
 
 def kept_size_violation(spec: Mapping[str, Any], place: str = "spec") -> Iterator[Violation]:
-    """Report a spec of which only the size was kept, because the object was stored before the API had its bound."""
+    """Report a spec that was not kept: it was stored before the API had its bound, or there was no memory left."""
+    if OVER_BUDGET in spec:
+        yield Violation(place, str(spec[OVER_BUDGET]))
     if SPEC_TOO_LARGE in spec:
         yield Violation(
             place, f"is {spec[SPEC_TOO_LARGE]} bytes, at most {SPEC_BYTES_MAX} are allowed; delete and recreate it"

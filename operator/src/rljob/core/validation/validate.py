@@ -23,6 +23,7 @@ from rljob.api.v1alpha1 import MAX_NAME_LENGTH, RLJobSpec
 from rljob.core.launcher import LauncherOf
 from rljob.core.manifest_facts import asks_to_stop
 from rljob.core.nearest import nearest_field
+from rljob.core.spec.locks import locked_violations
 from rljob.core.spec.merge import EMPTY, LEAF, Layer, layer, merge, shape_of, values
 from rljob.core.spec.recipes import JOB_SOURCE, NOT_IN_CLUSTER, Recipes, merge_layer, resolve, unset_violations
 from rljob.core.validation import (
@@ -221,7 +222,9 @@ def _checking(
     own, unread = read_texts(raw_spec, "spec")
     found += tuple(Violation(problem.field, problem.message) for problem in unread)
     yield
-    merged = merge([*map(merge_layer, recipes), layer(JOB_SOURCE, own, paths)])
+    upper = layer(JOB_SOURCE, own, paths)
+    merged = merge([*map(merge_layer, recipes), upper])
+    found += tuple(locked_violations(recipes, upper))
     document = values(merged)
     found += (*_depth_violations(document), *_null_violations(document, "spec"), *size_violations(document))
     # What a Command job must not have is reported once, and not judged as well.

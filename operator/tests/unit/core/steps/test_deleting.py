@@ -21,7 +21,7 @@ from builders import (
 
 from rljob.core.observed import UNSEEN, Observed
 from rljob.core.plan import Plan, SetFinalizers
-from rljob.render.labels import FORCE_DELETE, STOP_FINALIZER
+from rljob.render.labels import FORCE_DELETE, ISOLATED, STOP_FINALIZER
 
 STOP = {"graceSeconds": 100, "requireCheckpoint": True}
 HOLDING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}, "stop": STOP}))
@@ -55,6 +55,26 @@ def test_a_ray_without_tokens_keeps_its_network_policy_while_it_saves(checkpoint
     plan = decide(held(spec, snapshot=snapshot(spec), metadata={"finalizers": []}))
     assert plan.effects == ((SetFinalizers((STOP_FINALIZER,)),) if waits else ())
     assert (decide(held(spec, snapshot=snapshot(spec))) == RELEASED) is not waits
+
+
+@pytest.mark.parametrize(
+    ("mode", "closed", "waits"), [("Pod", True, True), ("Host", True, False), ("Pod", False, False)]
+)
+def test_so_does_a_job_of_a_closed_namespace(mode: str, *, closed: bool, waits: bool) -> None:
+    spec = merged(HOLDING, {"stop": None, "network": {"mode": mode}})
+    known: Json = {"snapshot": snapshot(spec), "namespace_is_closed": closed}
+    plan = decide(held(spec, metadata={"finalizers": []}, **known))
+    assert plan.effects == ((SetFinalizers((STOP_FINALIZER,)),) if waits else ())
+    assert (decide(held(spec, **known)) == RELEASED) is not waits
+
+
+def test_a_cluster_with_a_policy_keeps_it_when_its_namespace_is_no_longer_closed() -> None:
+    spec = merged(HOLDING, {"stop": None})
+    seen = held(spec, snapshot=snapshot(spec))
+    assert decide(seen) == RELEASED
+    assert seen.head_pod is not None
+    marked = merged(dict(seen.head_pod), {"metadata": {"labels": {ISOLATED: "true"}}})
+    assert decide(held(spec, snapshot=snapshot(spec), head_pod=marked)) != RELEASED
 
 
 def test_the_stop_of_a_deletion_has_the_deadline_of_every_stop() -> None:

@@ -86,6 +86,12 @@ def test_a_refused_effect_ends_the_job() -> None:
     assert wrote(plan).reason == "NameTaken"
 
 
+def test_a_ray_that_asks_for_no_token_ends_the_job_before_it_is_submitted() -> None:
+    refusal = Refusal("RayCluster", "sums-0a1b2-1", "the job API answers without the token", RefusalCause.OPEN)
+    status = wrote(decide(Observed(job(status=status_initialized()), refusals=(refusal,))))
+    assert (status.state, status.reason, status.message) == ("Failed", "RayWithoutTokens", refusal.why)
+
+
 def test_a_manifest_that_the_server_refuses_ends_the_job_with_its_words() -> None:
     refusal = Refusal("RayCluster", "sums-0a1b2-1", "422 spec.x: Invalid value", RefusalCause.INVALID)
     status = wrote(decide(Observed(job(status=status_initialized()), refusals=(refusal,))))

@@ -20,15 +20,34 @@ from builders import (
 
 from rljob.api.status import State
 from rljob.core.observed import Observed, PodGroupApi
-from rljob.core.plan import CreateObject, CreateToken, Plan
+from rljob.core.plan import CreateObject, CreateToken, DeleteGenerations, Plan
 from rljob.render import configmap
 from rljob.render.code import build_code_copy
+from rljob.render.labels import ISOLATED
 
 
 def test_the_spec_is_frozen_next_and_with_it_what_can_be() -> None:
     token, frozen = decide(Observed(job(status=status_begun()), snapshot=None)).effects
     assert isinstance(token, CreateToken)
     assert frozen == CreateObject(snapshot())
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_cluster_of_a_closed_namespace_is_marked_for_a_policy_of_its_own(*, closed: bool) -> None:
+    seen = Observed(job(status=status_begun()), snapshot=None, namespace_is_closed=closed)
+    _, frozen = decide(seen).effects
+    assert isinstance(frozen, CreateObject)
+    assert (f"{ISOLATED}" in str(frozen.manifest["data"])) is closed
+
+
+def test_the_third_generation_deletes_what_the_first_one_left() -> None:
+    status = status_begun()
+    third = status | {"intent": status["intent"] | {"clusterGeneration": 3, "clusterName": "sums-0a1b2-3"}}
+    third["resolved"] |= {"snapshotName": "sums-0a1b2-3", "baseSnapshot": "sums-0a1b2-2"}
+    token, frozen, deleted = decide(Observed(job(status=third), snapshot=None, base_snapshot=snapshot())).effects
+    assert isinstance(token, CreateToken)
+    assert isinstance(frozen, CreateObject)
+    assert deleted == DeleteGenerations(2, frozenset({"sums-0a1b2-3", "sums-0a1b2-2"}))
 
 
 @pytest.mark.parametrize(

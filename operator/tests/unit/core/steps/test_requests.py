@@ -334,3 +334,44 @@ def test_a_long_value_is_bounded_and_compared_by_what_is_kept() -> None:
     assert len(new.restart_request.encode()) <= 253
     again = asked(SAVING, status_submitted() | {"restartRequest": new.restart_request}, "x" * 1000)
     assert decide(again).status is None or wrote(decide(again)).stop is None
+
+
+def begun_without_a_step(count: int) -> Json:
+    """Return the status of a job whose cluster starts at 12:00, after `count` clusters that users gave up."""
+    status = status_initialized(SAVING)
+    return status | {"intent": status["intent"] | {"clustersWithoutStep": count}}
+
+
+@pytest.mark.parametrize(("count", "wait"), [(1, 30), (2, 60), (5, 480), (8, 600)])
+def test_a_restart_without_a_step_waits_twice_as_long_each_time(count: int, wait: int) -> None:
+    subject = job(SAVING, begun_without_a_step(count), annotations={RESTART: "1"}, **EDITED)
+    stopped = decide(seen(subject, snapshot=snapshot(SAVING), clusters=(cluster(),)), 5)
+    free = decide(gone(SAVING, status_after(stopped), annotations={RESTART: "1"}), 10)
+    assert (wrote(free).state, wrote(free).reason) == (State.RESTARTING, "Paced")
+    assert times.to_text(at(wait)) in str(wrote(free).message)
+    assert decide(gone(SAVING, status_after(free), annotations={RESTART: "1"}), 20).requeue_after_seconds == wait - 20
+    new = wrote(decide(gone(SAVING, status_after(free), annotations={RESTART: "1"}), wait)).intent
+    assert new is not None
+    assert (new.cluster_generation, new.clusters_without_step) == (2, min(count + 1, 8))
+
+
+def test_a_resumed_job_without_a_step_waits_as_well() -> None:
+    ended = begun_without_a_step(1)
+    resumed = gone(SAVING, ended | {"intent": ended["intent"] | {"ended": True}})
+    plan = decide(resumed, 10)
+    assert (wrote(plan).state, wrote(plan).reason, plan.requeue_after_seconds) == (State.PENDING, "Paced", 20)
+    new = wrote(decide(resumed, 30)).intent
+    assert new is not None
+    assert (new.cluster_generation, new.clusters_without_step) == (2, 2)
+
+
+def test_the_first_of_them_is_free() -> None:
+    ended = begun_without_a_step(0)
+    resumed = gone(SAVING, ended | {"intent": ended["intent"] | {"ended": True}})
+    assert wrote(decide(resumed, 10)).state is State.STARTING
+
+
+def test_a_step_ends_the_wait_of_the_clusters_before_it() -> None:
+    resumed = wrote(decide(gone(SAVING, suspended()), 1)).intent
+    assert resumed is not None
+    assert resumed.clusters_without_step == 0

@@ -36,6 +36,8 @@ CONNECT_SECONDS = 120.0
 """For all workers together. They have the address by then, so that only a lost node takes so long."""
 IO_SECONDS = 600.0
 """Without a byte in this time, the other side has stopped."""
+TOKEN_SECONDS = 5.0
+"""A worker sends its token with the connection."""
 TOKEN_BYTES = 32
 HEADER = struct.Struct("!I")
 HEADER_BYTES_MAX = 1 << 16
@@ -138,8 +140,10 @@ class TCPEngine(CheckpointEngine):  # type: ignore[misc] # verl ships no types
                 raise WeightSyncError(
                     f"{len(self._peers)} of {workers} workers of the replicas connected in {CONNECT_SECONDS:g} s"
                 ) from error
-            peer.settimeout(IO_SECONDS)
+            # Anybody may connect and send nothing, and the workers wait behind it.
+            peer.settimeout(TOKEN_SECONDS)
             if _has_token(peer, self._token):
+                peer.settimeout(IO_SECONDS)
                 self._peers.append(peer)
             else:
                 peer.close()

@@ -61,6 +61,14 @@ RULES = (
         "spec.rollout.parallelism.data",
     ),
     VariableRule(
+        "engine-dev-endpoints",
+        "vllm/entrypoints/openai/api_server.py:197",
+        "VLLM_SERVER_DEV_MODE",
+        lambda _, value, __: value.strip() == "1",
+        "the engines' HTTP ports, which ask for no key, would offer calls of any method and sleep to every pod that "
+        "reaches them; remove it",
+    ),
+    VariableRule(
         "visible-rocr",
         "verl/single_controller/base/worker.py:267",
         "ROCR_VISIBLE_DEVICES",
