@@ -11,6 +11,7 @@ any are held to Pod Security baseline. */}}
 {{- if kindIs "invalid" $limits.volumes }}
 {{- $_ := set $limits "volumes" (list "configMap" "downwardAPI" "emptyDir" "image" "nfs" "persistentVolumeClaim" "projected" "secret") }}
 {{- end }}
+{{- if kindIs "invalid" $limits.runtimeClasses }}{{ $_ := set $limits "runtimeClasses" (list "*") }}{{ end }}
 {{- $limits | toYaml }}
 {{- end }}
 
@@ -180,6 +181,18 @@ dyn(['containers', 'initContainers', 'volumes', 'securityContext', 'hostNetwork'
 'resourceClaims', 'nodeName'].map(k, t.?spec[?k])),
 dyn(t.?metadata.?annotations.orValue({}).filter(k, k.startsWith('container.apparmor.security.beta.kubernetes.io/')
 || k.contains('seccomp.security.alpha.kubernetes.io/')).map(k, k + '=' + string(t.metadata.annotations[k])))]))]
+{{- end }}
+
+{{- /* The labels by which pods count as those of a job, of each pod template of a workload or a Ray object. */}}
+{{- define "rljob.cel.templateMarks" -}}
+([dyn({{ . }}).?spec.?template.?metadata.?labels.orValue({}),
+dyn({{ . }}).?spec.?jobTemplate.?spec.?template.?metadata.?labels.orValue({}),
+dyn({{ . }}).?spec.?headGroupSpec.?template.?metadata.?labels.orValue({}),
+dyn({{ . }}).?spec.?rayClusterSpec.?headGroupSpec.?template.?metadata.?labels.orValue({}),
+dyn({{ . }}).?spec.?rayClusterConfig.?headGroupSpec.?template.?metadata.?labels.orValue({})]
++ (dyn({{ . }}).?spec.?workerGroupSpecs.orValue([]) + dyn({{ . }}).?spec.?rayClusterSpec.?workerGroupSpecs.orValue([])
++ dyn({{ . }}).?spec.?rayClusterConfig.?workerGroupSpecs.orValue([])).map(g, g.?template.?metadata.?labels.orValue({})))
+.map(l, [string(l[?'rljob.dev/job'].orValue('')), string(l[?'rljob.dev/job-uid'].orValue(''))])
 {{- end }}
 
 {{- /* Whether a pod `p` chooses its devices by an annotation of Ascend's scheduler or device plug-in. */}}

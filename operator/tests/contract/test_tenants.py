@@ -13,7 +13,7 @@ from builders import Json, group, merged, small_spec
 from contract.attacks import LIMITED, OPEN, User
 from contract.conftest import KUBECONFIG
 from contract.pod_security import pod_spec
-from contract.policy_site import KUBERAY, OPERATOR, PLUGIN, SCHEDULER, Site, cluster, named, refuses, rljob
+from contract.policy_site import EDITOR, KUBERAY, OPERATOR, PLUGIN, SCHEDULER, Site, cluster, named, refuses, rljob
 from contract.test_pod_security import cases, pod
 from contract.test_policies import largest_job
 
@@ -52,6 +52,9 @@ def foreign(site: Site, change: Json) -> Json:
     made["metadata"] = {"labels": kept}
     # KubeRay leaves it to another cluster, so that none runs on this one.
     made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    for group in (made["spec"]["headGroupSpec"], *made["spec"]["workerGroupSpecs"]):
+        for mark in (JOB, JOB_UID):
+            group["template"]["metadata"]["labels"].pop(mark, None)
     return made
 
 
@@ -131,6 +134,28 @@ def test_only_controllers_create_pods_with_the_labels_of_a_job(site: Site) -> No
         for place in (LIMITED, OPEN):
             assert "only the controllers of RayClusters, Jobs" in site.refused(place, User.AUTHOR, marked)[""]
             assert site.refused(place, JOB_CONTROLLER, marked) == {}
+
+
+def test_no_template_of_others_has_the_labels_of_a_job(site: Site) -> None:
+    template = {"metadata": {"labels": {"app": "a", JOB_UID: "b"}}, "spec": pod_spec()}
+    workload = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    once = {"metadata": template["metadata"], "spec": pod_spec() | {"restartPolicy": "Never"}}
+    schedule = {"schedule": "@daily", "jobTemplate": {"spec": {"template": once}}}
+    ray = foreign(site, {})
+    ray["spec"]["workerGroupSpecs"][0]["template"]["metadata"]["labels"][JOB_UID] = "b"
+    tries = {
+        "Deployment": {"apiVersion": "apps/v1", "kind": "Deployment", "spec": workload},
+        "StatefulSet": {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": workload | {"serviceName": "a"}},
+        "ReplicaSet": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": workload},
+        "CronJob": {"apiVersion": "batch/v1", "kind": "CronJob", "spec": schedule},
+    }
+    for user, manifests in ((EDITOR, tries), (User.AUTHOR, {"RayCluster": ray})):
+        answers = site.refused(OPEN, user, manifests)
+        for kind in manifests:
+            assert "only the operator may write them" in answers.get(kind, "passed"), (kind, answers.get(kind))
+    # The controller of Deployments makes the ReplicaSets of a shared service.
+    controller = "system:serviceaccount:kube-system:deployment-controller"
+    assert site.refused(OPEN, controller, {"ReplicaSet": tries["ReplicaSet"]}) == {}
 
 
 def test_pods_are_held_to_baseline(site: Site) -> None:

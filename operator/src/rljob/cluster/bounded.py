@@ -93,6 +93,9 @@ def without_spec(spec: object, why: Mapping[str, Any]) -> dict[str, Any]:
     small = dict(why)
     if isinstance(spec, Mapping):
         small |= {name: spec[name] for name in KEPT_OF_SPEC if isinstance(spec.get(name), bool) or _is_name(spec, name)}
+        stop = spec.get("stop")
+        if isinstance(stop, Mapping) and stop.get("requested") is True:
+            small["stop"] = {"requested": True}
     return small
 
 

@@ -34,15 +34,20 @@ async def delete_generations(
                 continue
             # The ConfigMap last: it shows that there may be others.
             for kind, uid in ((SECRET, None), (NETWORK_POLICY, None), (CONFIG_MAP, item["metadata"]["uid"])):
-                await _delete(cluster, kind, namespace, name, uid)
+                if not await _delete(cluster, kind, namespace, name, uid):
+                    break
                 after_write(f"delete {kind.kind}")
     except errors.OutsideError as error:
         log.warning("Earlier generations were not deleted", namespace=namespace, reason=error.reason, error=str(error))
 
 
-async def _delete(cluster: Cluster, kind: Kind, namespace: str, name: str, uid: str | None) -> None:
-    """Delete an object of this name. The chart's policies let the operator delete those of RLJobs only."""
+async def _delete(cluster: Cluster, kind: Kind, namespace: str, name: str, uid: str | None) -> bool:
+    """Delete an object of this name; report whether there is none. Policies allow the deletion of those of RLJobs."""
     try:
         await cluster.delete(kind, namespace, name, uid)
     except (errors.NotFound, errors.Conflict):
-        return
+        return True
+    except errors.Forbidden as error:
+        log.info("Not deleted", object_kind=kind.kind, name=name, error=str(error))
+        return False
+    return True

@@ -33,18 +33,29 @@ class LargeJobs:
     budget: MemoryBudget
     _rests: dict[str, float] = field(default_factory=dict)
     """Until when a namespace waits."""
+    _held: dict[str, str] = field(default_factory=dict)
+    """The job of a namespace whose round is under way, so that a namespace holds one worker."""
     _computes: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def includes(self, job: Manifest) -> bool:
         """Report whether a job is large."""
         return self.budget.of(job["metadata"]["uid"]) >= LARGE_BYTES
 
-    def wait_seconds(self, job: Manifest) -> float:
-        """Return how long a job waits before its round; 0 if it is not large, or has its turn."""
+    def claim(self, job: Manifest) -> float:
+        """Return how long a job waits before its round; 0 if it is not large, or has its turn until `release`."""
         if not self.includes(job):
             return 0.0
-        rest = self._rests.get(job["metadata"]["namespace"], 0.0) - self.monotonic()
-        return max(rest, BUSY_SECONDS if self._computes.locked() else 0.0)
+        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+        rest = self._rests.get(namespace, 0.0) - self.monotonic()
+        if rest > 0:
+            return rest
+        return 0.0 if self._held.setdefault(namespace, uid) == uid else BUSY_SECONDS
+
+    def release(self, job: Manifest) -> None:
+        """End the turn of a job, if it had one."""
+        namespace = job["metadata"]["namespace"]
+        if self._held.get(namespace) == job["metadata"]["uid"]:
+            del self._held[namespace]
 
     async def run(self, job: Manifest, function: Callable[[], T]) -> T:
         """Return the result of a function of the core."""
@@ -57,8 +68,9 @@ class LargeJobs:
                 return await asyncio.to_thread(function)
             finally:
                 now = self.monotonic()
+                earlier = max(self._rests.get(namespace, 0.0), began)
                 self._rests = {name: until for name, until in self._rests.items() if until > now}
-                self._rests[namespace] = now + REST_FACTOR * (now - began)
+                self._rests[namespace] = earlier + (1 + REST_FACTOR) * (now - began)
 
     async def take(self, job: Manifest, parts: Generator[None, None, T]) -> T:
         """Return the result of a computation in parts."""

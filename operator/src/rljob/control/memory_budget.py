@@ -41,15 +41,20 @@ class MemoryBudget:
             return cls()
         return cls(max(memory - OWN_BYTES, memory // SHARE) // (SHARE if shared else 1))
 
-    def take(self, uid: str, namespace: str, size: int, *, whatever: bool) -> str:
-        """Count an object; return why it does not fit, or nothing. `whatever`: count it even if it does not."""
+    def take(self, uid: str, namespace: str, size: int, *, begun: bool) -> str:
+        """Count an object; return why it does not fit, or nothing.
+
+        What was accepted at this size stays, and so does a job that began before this process did.
+        """
+        before = self.of(uid)
+        whatever = before >= size if before else begun
         self.release(uid)
         used = self._used[namespace]
         if self.limit and used + size > self.limit and not whatever and namespace:
             return (
                 f"would take {_mib(size)} of the operator's memory; jobs and recipes of namespace {namespace} take "
-                f"{_mib(used)} of {_mib(self.limit)} already. Delete jobs that have finished and create this one "
-                "again, or ask an admin to raise resources.limits.memory of the operator"
+                f"{_mib(used)} of {_mib(self.limit)} already. Delete jobs that have finished, and it is looked at "
+                "again within minutes, or ask an admin to raise resources.limits.memory of the operator"
             )
         self._held[uid] = (namespace, size)
         self._used[namespace] += size

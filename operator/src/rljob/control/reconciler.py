@@ -227,9 +227,18 @@ class Reconciler:
         if rest > 0:
             self.queue.add_after(key, rest)
             return Result.RESTING
-        if (job := self.store.job(key)) is not None and (wait := self.large.wait_seconds(job)) > 0:
+        job = self.store.job(key)
+        if job is None:
+            return await self._turn(key)
+        if (wait := self.large.claim(job)) > 0:
             self.queue.add_after(key, wait)
             return Result.RESTING
+        try:
+            return await self._turn(key)
+        finally:
+            self.large.release(job)
+
+    async def _turn(self, key: Key) -> Result:
         # Nothing else yields to the event loop: a thousand looks in a row would delay all answers and events.
         await self.turns.give_way()
         if await self._lines_up(key):

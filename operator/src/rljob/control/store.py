@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rljob.api.limits import OVER_BUDGET
+from rljob.api.status import State
 from rljob.api.v1alpha1 import RecipeKind
 from rljob.cluster.bounded import without_spec
 from rljob.cluster.kinds import POD, RAY_CLUSTER, RECIPES, RLJOB, UNREAD, WORKLOAD, Kind
@@ -145,8 +146,7 @@ class Store:
         """Store a whole LIST; return what was outdated, and keep it until an event confirms it (`unconfirmed`)."""
         drifts: list[Drift] = []
         held = self._objects[kind]
-        # What began has its place before what did not.
-        for manifest in sorted(listing.items, key=lambda item: not _has_begun(item)):
+        for manifest in sorted(listing.items, key=_claim_on_memory):
             known = _uid(manifest) in held
             news = self._put(kind, _uid(manifest), _version(manifest), manifest)
             # A watch may have delivered what is delayed.
@@ -186,7 +186,7 @@ class Store:
     def children(self, kind: Kind, key: Key, job_uid: str | None = None) -> tuple[Manifest, ...]:
         """Return the objects of a kind with the job's labels, sorted by name; with a uid, only those of that job."""
         held = self._objects[kind]
-        found = (held[uid] for uid in self._by_key.get((kind, key), ()))
+        found = (held[uid] for uid in tuple(self._by_key.get((kind, key), ())) if uid in held)
         mine = (item for item in found if job_uid is None or _labels(item).get(JOB_UID) == job_uid)
         return tuple(sorted(mine, key=lambda item: (str(item["metadata"]["name"]), _uid(item))))
 
@@ -197,7 +197,10 @@ class Store:
     def job_keys(self) -> list[Key]:
         """Return the key of every RLJob."""
         return sorted(
-            {Key(item["metadata"]["namespace"], item["metadata"]["name"]) for item in self._objects[RLJOB].values()}
+            {
+                Key(item["metadata"]["namespace"], item["metadata"]["name"])
+                for item in tuple(self._objects[RLJOB].values())
+            }
         )
 
     def port_blocks(self) -> list[tuple[int, Holder]]:
@@ -287,6 +290,8 @@ class Store:
     def _put(self, kind: Kind, uid: str, version: str, manifest: Manifest) -> bool:
         current = self._objects[kind].get(uid)
         if current is not None and not _newer(version, _version(current)):
+            if is_over_budget(current) and version == _version(current):
+                self._try_again(kind, uid, manifest)
             return False
         key = owner_key(kind, manifest)
         if kind == WORKLOAD and key is None:
@@ -297,9 +302,13 @@ class Store:
             return False
         # It had only lost the labels of our selector, and has them again.
         self._gone.pop(uid, None)
-        former = self._unindex(kind, uid)
         kept = without_fields(manifest, UNREAD.get(kind, ()))
-        self._objects[kind][uid] = self._in_budget(kind, uid, kept) if kind in SPECS_OF_TENANTS else interned(kept)
+        stored = self._in_budget(kind, uid, kept) if kind in SPECS_OF_TENANTS else interned(kept)
+        former = owner_key(kind, current) if current is not None else None
+        if former != key:
+            # Otherwise the object stays in its place: large jobs read the store in a thread.
+            self._unindex(kind, uid)
+        self._objects[kind][uid] = stored
         if kind == RAY_CLUSTER:
             self.kuberay = self.kuberay.seen(manifest)
         if key is not None:
@@ -310,10 +319,21 @@ class Store:
                 self._report(kind, place)
         return True
 
+    def _try_again(self, kind: Kind, uid: str, manifest: Manifest) -> None:
+        """Keep an object that did not fit, if there is room by now."""
+        stored = self._in_budget(kind, uid, without_fields(manifest, UNREAD.get(kind, ())))
+        key = owner_key(kind, manifest)
+        if not is_over_budget(stored) and key is not None:
+            self._objects[kind][uid] = stored
+            self._report(kind, key)
+
     def _in_budget(self, kind: Kind, uid: str, manifest: Manifest) -> Manifest:
         """Return what is kept of a job or a recipe: not its spec, if the namespace has no memory left for it."""
         metadata, found = manifest["metadata"], packed(manifest, "spec")
-        why = self.budget.take(uid, metadata.get("namespace", ""), kept_bytes(found), whatever=_has_begun(manifest))
+        # What is derived from a job contains its recipes.
+        below = sum(self.budget.of(_uid(recipe)) for recipe in self.recipes(manifest).values()) if kind == RLJOB else 0
+        size = kept_bytes(found) + below
+        why = self.budget.take(uid, metadata.get("namespace", ""), size, begun=_has_begun(manifest))
         if not why:
             return found
         # The figures of the first refusal stay: other jobs change them, and each message is a write.
@@ -393,6 +413,18 @@ def _has_begun(manifest: Manifest) -> bool:
     """Report whether something was created for a job, whose spec must therefore stay readable."""
     status = manifest.get("status")
     return isinstance(status, Mapping) and bool(status.get("intent"))
+
+
+def _claim_on_memory(manifest: Manifest) -> int:
+    """Return the order in which objects get memory: jobs that began first, and those that were refused last."""
+    status = manifest.get("status")
+    state = status.get("state") if isinstance(status, Mapping) else None
+    return 0 if _has_begun(manifest) else 2 if state == State.INVALID else 1
+
+
+def is_over_budget(manifest: Manifest) -> bool:
+    """Report whether the spec of an object was not kept, because its namespace has no memory left for it."""
+    return OVER_BUDGET in (manifest.get("spec") or ())
 
 
 def _labels(manifest: Manifest) -> dict[str, str]:

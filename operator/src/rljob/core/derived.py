@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from rljob.api.limits import OVER_BUDGET
 from rljob.core.observed import Manifest, Observed, Unseen
 from rljob.core.validation.validate import Checked
 from rljob.render.configmap import Snapshot
@@ -54,11 +55,17 @@ def inputs_of(observed: Observed) -> Hashable:
     metadata = observed.job["metadata"]
     return (
         metadata.get("generation"),
+        _is_kept(observed.job),
         (metadata.get("annotations") or {}).get(REFRESH),
         _version(observed.snapshot),
         _version(observed.base_snapshot),
-        tuple(sorted((recipe, _version(found)) for recipe, found in observed.recipes.items())),
+        tuple(sorted((recipe, _version(found), _is_kept(found)) for recipe, found in observed.recipes.items())),
     )
+
+
+def _is_kept(found: Manifest) -> bool:
+    """Report whether the operator has the spec of an object: without memory for it, it has not."""
+    return OVER_BUDGET not in (found.get("spec") or ())
 
 
 def _version(found: Manifest | Unseen | None) -> str:

@@ -79,6 +79,57 @@ def test_a_job_that_began_keeps_its_spec_and_comes_first() -> None:
     assert text_of(store, "y-begun") == LARGE
 
 
+def edited(before: Manifest, **fields: object) -> Manifest:
+    version = str(int(before["metadata"]["resourceVersion"]) + 1)
+    return {**before, **fields, "metadata": {**before["metadata"], "resourceVersion": version}}
+
+
+def test_a_job_that_began_does_not_grow_beyond_the_budget() -> None:
+    store = small()
+    begun = manifest("begun", "small", intent={"clusterName": "c"})
+    store.put(RLJOB, begun)
+    store.put(RLJOB, manifest("first", LARGE))
+    store.put(RLJOB, edited(begun, spec={"text": LARGE, "stop": {"requested": True}}))
+    kept = store.job(Key("team", "begun"))
+    assert kept is not None
+    assert OVER_BUDGET in kept["spec"]
+    assert kept["spec"]["stop"] == {"requested": True}
+
+
+def test_what_was_accepted_stays_when_others_have_grown() -> None:
+    store = small()
+    first = manifest("first", LARGE)
+    store.put(RLJOB, first)
+    store.put(RLJOB, manifest("begun", LARGE, intent={"clusterName": "c"}))
+    store.put(RLJOB, edited(first, status={"state": "Pending"}))
+    assert text_of(store, "first") == LARGE
+
+
+def test_a_refused_job_is_kept_by_the_next_list_when_there_is_room() -> None:
+    changed: list[Key] = []
+    store = Store(changed.append, MemoryBudget(MIB))
+    first, second = manifest("first", LARGE), manifest("second", LARGE)
+    store.put(RLJOB, first)
+    store.put(RLJOB, second)
+    assert store.merge(RLJOB, Listing((first, second), "1")) == []
+    assert text_of(store, "second") is None
+    store.remove(RLJOB, first)
+    changed.clear()
+    assert store.merge(RLJOB, Listing((second,), "1")) == [], "no watch has missed it"
+    assert text_of(store, "second") == LARGE
+    assert changed == [Key("team", "second")]
+
+
+def test_the_recipes_of_a_job_count_with_it() -> None:
+    store = small()
+    store.put(RL_RECIPE, manifest("r", "x" * 150_000, "team", "RLRecipe"))
+    spec = {"recipeRef": {"kind": "RLRecipe", "name": "r"}}
+    for number in range(3):
+        store.put(RLJOB, {**manifest(f"job-{number}", ""), "spec": spec})
+    kept = [store.job(Key("team", f"job-{number}")) for number in range(3)]
+    assert [OVER_BUDGET in job["spec"] for job in kept if job] == [False, True, True]
+
+
 def test_a_wide_text_counts_as_it_is_kept() -> None:
     wide = kept_bytes(packed(manifest("first", "\U0001f600" + "x" * 100_000), "spec"))
     narrow = kept_bytes(packed(manifest("first", "x" * 100_000), "spec"))

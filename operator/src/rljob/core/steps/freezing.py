@@ -151,7 +151,7 @@ def _freeze(context: Context, spec: RLJobSpec, snapshot: configmap.Snapshot | No
         frozen = configmap.with_snapshot(frozen, snapshot)
     token = CreateToken(build_token_secret(context.job, generation), job_uid=context.job.uid, cluster_name=name)
     plan = create(context, token, CreateObject(frozen))
-    return replace(plan, effects=(*plan.effects, *_earlier(context))) if plan.effects else plan
+    return replace(plan, effects=(*_earlier(context), *plan.effects)) if plan.effects else plan
 
 
 def _earlier(context: Context) -> tuple[DeleteGenerations, ...]:

@@ -98,8 +98,8 @@ def restart(context: Context) -> Plan:
     if context.active or context.restarts_by_itself:
         # A job that waits for its next attempt begins it now, and one with an invalid edit keeps its frozen spec.
         due["next_attempt_time"] = times.to_text(max(context.now, next_cluster(context.status) or context.now))
-        if context.status.intent is not None:
+        if context.active:
             count = {"clusters_without_step": without_step(context.status, asked=True)}
-            due["intent"] = context.status.intent.model_copy(update=count)
+            due["intent"] = context.intent.model_copy(update=count)
     new: RLJobStatus = context.status.model_copy(update=due)
     return order_stop(context, Reason.RESTART_REQUESTED, current=new) if context.active else context.write(new)
