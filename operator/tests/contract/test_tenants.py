@@ -52,9 +52,9 @@ def foreign(site: Site, change: Json) -> Json:
     made["metadata"] = {"labels": kept}
     # KubeRay leaves it to another cluster, so that none runs on this one.
     made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-    for group in (made["spec"]["headGroupSpec"], *made["spec"]["workerGroupSpecs"]):
+    for part in (made["spec"]["headGroupSpec"], *made["spec"]["workerGroupSpecs"]):
         for mark in (JOB, JOB_UID):
-            group["template"]["metadata"]["labels"].pop(mark, None)
+            part["template"]["metadata"]["labels"].pop(mark, None)
     return made
 
 

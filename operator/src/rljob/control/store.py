@@ -196,12 +196,8 @@ class Store:
 
     def job_keys(self) -> list[Key]:
         """Return the key of every RLJob."""
-        return sorted(
-            {
-                Key(item["metadata"]["namespace"], item["metadata"]["name"])
-                for item in tuple(self._objects[RLJOB].values())
-            }
-        )
+        jobs = tuple(self._objects[RLJOB].values())
+        return sorted({Key(item["metadata"]["namespace"], item["metadata"]["name"]) for item in jobs})
 
     def port_blocks(self) -> list[tuple[int, Holder]]:
         """Return the port blocks that the statuses of jobs name, and those that RayClusters were rendered with."""

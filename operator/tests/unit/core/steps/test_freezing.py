@@ -44,7 +44,7 @@ def test_the_third_generation_deletes_what_the_first_one_left() -> None:
     status = status_begun()
     third = status | {"intent": status["intent"] | {"clusterGeneration": 3, "clusterName": "sums-0a1b2-3"}}
     third["resolved"] |= {"snapshotName": "sums-0a1b2-3", "baseSnapshot": "sums-0a1b2-2"}
-    token, frozen, deleted = decide(Observed(job(status=third), snapshot=None, base_snapshot=snapshot())).effects
+    deleted, token, frozen = decide(Observed(job(status=third), snapshot=None, base_snapshot=snapshot())).effects
     assert isinstance(token, CreateToken)
     assert isinstance(frozen, CreateObject)
     assert deleted == DeleteGenerations(2, frozenset({"sums-0a1b2-3", "sums-0a1b2-2"}))
