@@ -23,6 +23,7 @@ from contract.pod_security import pod_spec
 
 from rljob.api.texts import write_texts
 from rljob.api.v1alpha1 import API_VERSION
+from rljob.render.labels import JOB
 from rljob.render.metadata import child_metadata
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
@@ -262,15 +263,17 @@ def refuses(policy: str, said: str) -> bool:
 def await_policies(site: Site) -> None:
     """Wait until every policy has rejected something, because the API server loads new policies asynchronously."""
     forged: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": controlled(site)}
+    marked = {"metadata": {"labels": {JOB: "a"}}, "spec": {**pod_spec(), "restartPolicy": "Never"}}
     tries: dict[str, tuple[str, str, Json]] = {
         "authors": (OPEN, User.BARE, rljob(small_spec({"runtime": {"serviceAccountName": "cluster-backup"}}))),
         "limits": (LIMITED, User.AUTHOR, rljob(small_spec({"network": {"mode": "Host"}}))),
         "pods": (LIMITED, OPERATOR, cluster(site, {"network": {"mode": "Host"}})),
         "own": (OPEN, User.AUTHOR, forged),
         "tenants": (LIMITED, User.AUTHOR, {"apiVersion": "v1", "kind": "Pod", "spec": {**pod_spec(), "hostPID": True}}),
+        "templates": (OPEN, User.AUTHOR, {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": marked}}),
     }
     if not any(item["metadata"]["name"].endswith("-tenants") for item in chart(site, "ValidatingAdmissionPolicy")):
-        del tries["tenants"]
+        del tries["tenants"], tries["templates"]
     deadline = time.monotonic() + TAKES_EFFECT_SECONDS
     while tries:
         for name, (namespace, user, manifest) in list(tries.items()):

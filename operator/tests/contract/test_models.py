@@ -141,7 +141,7 @@ def test_pods_of_others_are_judged_only_where_authors_create_pods(only: Site, bo
         found = chart(site, "ValidatingAdmissionPolicy")
         return {m["metadata"]["name"].removeprefix(f"{site.release}-") for m in found}
 
-    assert names(both) - names(only) == {"tenants"}
+    assert names(both) - names(only) == {"tenants", "templates"}
     hostile = {"": pod({"spec": {**raw()["spec"], "hostPID": True}})}
     assert refuses("tenants'", both.refused(LIMITED, User.AUTHOR, hostile)[""])
     assert only.refused(LIMITED, User.AUTHOR, hostile) == {}
