@@ -137,7 +137,7 @@ def test_only_controllers_create_pods_with_the_labels_of_a_job(site: Site) -> No
 
 
 def test_no_template_of_others_has_the_labels_of_a_job(site: Site) -> None:
-    template = {"metadata": {"labels": {"app": "a", JOB_UID: "b"}}, "spec": pod_spec()}
+    template = {"metadata": {"labels": {"app": "a", JOB_UID: "b"}}, "spec": pod_spec() | {"restartPolicy": "Always"}}
     workload = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
     once = {"metadata": template["metadata"], "spec": pod_spec() | {"restartPolicy": "Never"}}
     schedule = {"schedule": "@daily", "jobTemplate": {"spec": {"template": once}}}
