@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from rljob.control.memory_budget import MemoryBudget
 from rljob.core.observed import Manifest
+from rljob.core.validation.validate import at_once
 
 T = TypeVar("T")
 
@@ -74,13 +75,4 @@ class LargeJobs:
 
     async def take(self, job: Manifest, parts: Generator[None, None, T]) -> T:
         """Return the result of a computation in parts."""
-        return await self.run(job, lambda: _exhausted(parts))
-
-
-def _exhausted(parts: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(parts)
-        except StopIteration as end:
-            found: T = end.value
-            return found
+        return await self.run(job, lambda: at_once(parts))
