@@ -101,28 +101,6 @@ def test_secrets_and_accounts_are_asked_for_in_both_models(only: Site, both: Sit
         assert "may not use ServiceAccount" in answers.get("an account", "passed")
 
 
-def test_a_job_lends_no_identity_that_its_author_may_not_use(only: Site, both: Site) -> None:
-    def with_source(site: Site, account: str | None, **source: Json) -> Json:
-        made = here(site, cluster(site, {}), OPEN)
-        head = made["spec"]["headGroupSpec"]["template"]["spec"]
-        head["volumes"].append({"name": "token", "projected": {"sources": [source]}})
-        head |= {} if account is None else {"serviceAccountName": account}
-        return made
-
-    token: Json = {"serviceAccountToken": {"path": "token"}}
-    tokens = {
-        "of default": with_source(only, None, **token),
-        "of default, by its name": with_source(only, "default", **token),
-        "of an account that the author may use": with_source(only, "trainer", **token),
-        "no token": with_source(only, None, configMap={"name": "settings"}),
-    }
-    answers = only.refused(OPEN, OPERATOR, tokens)
-    assert set(answers) == {"of default", "of default, by its name"}
-    assert all("set runtime.serviceAccountName" in said for said in answers.values())
-    # Authors who may create pods may do the same without a job.
-    assert both.refused(OPEN, OPERATOR, {"of default": with_source(both, None, **token)}) == {}
-
-
 def test_the_role_for_authors_suffices_in_both_models(only: Site, both: Site) -> None:
     for site in (only, both):
         assert site.refused(OPEN, BOUND, {"a job": rljob(small_spec())}) == {}

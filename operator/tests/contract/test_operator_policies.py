@@ -73,9 +73,13 @@ def pod_spec(manifest: Json, change: Json) -> Json:
     return merged(manifest, {"spec": {"template": {"spec": change}}})
 
 
+def on_head(change: Json) -> Json:
+    return {"spec": {"headGroupSpec": {"template": {"spec": change}}}}
+
+
 def beside_the_node(batch: Json, cluster: Json) -> dict[str, tuple[Json, str]]:
     """Return a Job and a RayCluster that claim to be of a job, and use what no job may."""
-    shared, node = {"spec": {"headGroupSpec": {"template": {"spec": {"hostIPC": True}}}}}, "the processes of a node"
+    shared, node = on_head({"hostIPC": True}), "the processes of a node"
     of_the_system = merged(batch, {"metadata": {"namespace": ELSEWHERE}})
     return {
         "a Job among the node's processes": (pod_spec(batch, {"hostPID": True}), node),
@@ -90,6 +94,8 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
     no_owner = {"ownerReferences": None}
     batch, secret = initializer_job(job), token(job)
     projected = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
+    unasked = "volumes that no job may ask for"
+    hidden = {"name": "s", "projected": {"sources": [{"secret": {"name": "s"}}]}}
     cluster = build_raycluster(job, typed(), 1, "digest")
     policy = network_policy(job)
     its_account = {"kubernetes.io/service-account.name": "default"}
@@ -127,7 +133,9 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
             pod_spec(batch, {"automountServiceAccountToken": None}),
             "would get a token of a ServiceAccount",
         ),
-        "a Job with a projected token": (pod_spec(batch, {"volumes": [projected]}), "projected"),
+        "a Job with a projected token": (pod_spec(batch, {"volumes": [projected]}), unasked),
+        "a Job with a Secret": (pod_spec(batch, {"volumes": [{"name": "s", "secret": {"secretName": "s"}}]}), unasked),
+        "a RayCluster with a projected Secret": (merged(cluster, on_head({"volumes": [hidden]})), unasked),
         **beside_the_node(batch, cluster),
         "a service account's token": (
             merged(secret, {"type": "kubernetes.io/service-account-token", "metadata": {"annotations": its_account}}),
@@ -142,9 +150,7 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
         "a Secret of nobody": (merged(secret, {"metadata": no_owner}), none),
         "a RayCluster of nobody": (merged(cluster, {"metadata": no_owner}), none),
         "a RayCluster whose head gets a token": (
-            merged(
-                cluster, {"spec": {"headGroupSpec": {"template": {"spec": {"automountServiceAccountToken": None}}}}}
-            ),
+            merged(cluster, on_head({"automountServiceAccountToken": None})),
             "would get a token of a ServiceAccount",
         ),
         "a NetworkPolicy of nobody": (merged(policy, {"metadata": no_owner}), none),
@@ -212,9 +218,6 @@ def test_the_operator_creates_every_object_of_every_good_job(site: OperatorSite,
             made[f"{found['kind']} {found['metadata']['name']} of {key}"] = found
         if spec.export is not None:
             made[f"export of {key}"] = build_export(job, spec, spec.export, export_name(job, 2, key), 2, 1 << 30)
-    projected = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "store"}}]}}
-    asked = typed(small_spec({"podSpecPatch": {"workers": {"volumes": [projected]}}}))
-    made["cluster whose job asks for a projected token"] = build_raycluster(job, asked, 1, "digest")
     body = {"apiVersion": "v1", "kind": "List", "items": list(made.values())}
     done = site.ask("create", "--dry-run=server", "--validate=false", "-f", "-", user=site.operator, body=body)
     # One job has a container that only the API server can judge; it does so after the policies.

@@ -57,9 +57,9 @@ def forbidden_services(job: JobIdentity) -> dict[str, tuple[Json, str]]:
     secret, folder = {"name": "s", "secret": {"secretName": "s"}}, {"name": "n", "hostPath": {"path": "/"}}
     changes: dict[str, tuple[Json, str]] = {
         "with a token": ({"automountServiceAccountToken": True}, "would get a token of a ServiceAccount"),
-        "with a projected token": ({"volumes": [projected]}, "would get a token of a ServiceAccount"),
-        "with a volume of a Secret": ({"volumes": [secret]}, "volumes of other types"),
-        "with a folder of a node": ({"volumes": [folder]}, node),
+        "with a projected token": ({"volumes": [projected]}, "volumes that no job may ask for"),
+        "with a volume of a Secret": ({"volumes": [secret]}, "volumes that no job may ask for"),
+        "with a folder of a node": ({"volumes": [folder]}, "volumes that no job may ask for"),
         "on the node's network": ({"hostNetwork": True}, node),
         "among the node's processes": ({"hostPID": True}, node),
         "in the node's memory": ({"hostIPC": True}, node),

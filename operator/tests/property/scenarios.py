@@ -18,7 +18,7 @@ from property.world import CODE, World
 
 from rljob.api.export_status import ExportState
 from rljob.api.status import ConditionType, State
-from rljob.cluster.kinds import DEPLOYMENT, EVENT, KINDS, POD_GROUP, RAY_CLUSTER
+from rljob.cluster.kinds import DEPLOYMENT, EVENT, KINDS, POD, POD_GROUP, RAY_CLUSTER
 from rljob.core.observed import Manifest
 from rljob.core.reasons import Reason
 from rljob.core.transitions.attempts import LOST
@@ -34,6 +34,7 @@ PATIENT = {
 SAVING = saving({"checkpoint": {"path": "/data/saves", "everySteps": 5}})
 ON_RECIPE = {"recipeRef": {"name": "base"}, "trainer": {"learningRate": None}}
 RESTARTING = SAVING | {"restart": {"maxRestarts": 3, "maxInfrastructureRestarts": 3, "backoffSeconds": 10}}
+ON_TWO_NODES = RESTARTING | {"workerGroups": [RESTARTING["workerGroups"][0] | {"nodes": 2}]}
 GANG = {"scheduling": {"gang": "Volcano"}}
 SHARED = {"services": [{"name": "judge", "image": "judge:1", "port": 8000, "placement": "Shared"}]}
 PREPARED = {
@@ -251,6 +252,31 @@ def loses_its_head(world: World) -> None:
     world.lose_head()
 
 
+def _without_a_worker(world: World, meanwhile: Act) -> set[str]:
+    """Delete a worker pod, whose place is taken until the run has ended; return the UIDs of the other pods."""
+    world.until(_runs)
+    first, node, others = world.submission, world.lose_worker(), _uids(world)
+    world.taken.add(node)
+    world.until(_is_asked_to_stop)
+    if first == world.submission:
+        world.end_driver(ExitCode.STOPPED)
+    meanwhile(world)
+    world.taken.discard(node)
+    world.until(lambda w: w.status.attempts[0].end_time is not None)
+    return others
+
+
+def loses_a_worker(world: World) -> None:
+    """Delete a worker pod: the driver ends when it is asked to, and the pods that are left stay."""
+    assert _without_a_worker(world, lambda _: None) <= _uids(world)
+
+
+def is_suspended_without_a_worker(world: World) -> None:
+    """Delete a worker pod, and suspend the job before KubeRay replaces it."""
+    _without_a_worker(world, World.suspend)
+    world.until(lambda w: w.condition(ConditionType.SUSPENDED) == "True")
+
+
 def loses_its_cluster(world: World) -> None:
     """Delete the RayCluster."""
     world.until(_runs)
@@ -322,6 +348,10 @@ def sees_the_recipe_change(world: World) -> None:
     world.until(lambda w: w.condition(ConditionType.RECIPE_DRIFT) == "True")
 
 
+def _uids(world: World) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in world.cluster.objects(POD)}
+
+
 def _holds_nothing_astray(world: World) -> bool:
     """Return whether no cluster of a former leader is left, which would hold NPUs in any state."""
     return not {cluster["metadata"]["name"] for cluster in world.cluster.objects(RAY_CLUSTER)} & {
@@ -339,6 +369,10 @@ def _runs(world: World) -> bool:
     if intent is None or ray_job is None or ray_job.state.ended:
         return False
     return any(a.submission_id == ray_job.submission_id and a.end_time is None for a in world.status.attempts)
+
+
+def _on_two_nodes(*acts: Act) -> Scenario:
+    return Scenario(acts, State.SUCCEEDED, ON_TWO_NODES, stands_on("node-2", "node-3"))
 
 
 SUCCEEDS = (trains(1), ends(0))
@@ -394,6 +428,11 @@ SCENARIOS: dict[str, Scenario] = {
         stands_on("node-2", "node-3", taken="node-3"),
     ),
     "head death": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, RESTARTING),
+    "worker death": _on_two_nodes(trains(3), loses_a_worker, *SUCCEEDS),
+    "worker death, then head death": _on_two_nodes(trains(3), loses_a_worker, loses_its_head, *SUCCEEDS),
+    "worker death, suspended meanwhile": _on_two_nodes(
+        trains(3), is_suspended_without_a_worker, resumes, trains(5), ends(0)
+    ),
     "head death in the end": Scenario(
         (trains(3), loses_its_head), State.FAILED, {"restart": {"maxInfrastructureRestarts": 0}}
     ),

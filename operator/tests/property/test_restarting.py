@@ -430,6 +430,7 @@ def test_a_node_that_fails_twice_is_avoided() -> None:
 
 def test_a_worker_node_that_is_lost_twice_is_avoided() -> None:
     world = new_world()
+    world.make_nodes("node-7", "node-8")
     for blamed, avoided in ((1, []), (2, ["node-7"])):
         train(world, 3)
         world.end_driver(65, reason="NodeLost", suspect="node-7")

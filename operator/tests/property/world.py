@@ -23,6 +23,7 @@ from rljob.control.store import Key
 from rljob.core import times
 from rljob.core.observed import Manifest, RayJob, RayJobState
 from rljob.core.plan import SubmitJob
+from rljob.core.step import guarded
 from rljob.render import labels
 from rljob.render.podgroup import GROUP_NAME
 from rljob_runtime.contract import Outcome, Phase, Progress, StartProgress, StartStage
@@ -274,8 +275,20 @@ class World(Operators):
     @property
     def worker_pod(self) -> Manifest | None:
         """Return a worker pod of the intended cluster; there is none if there are no nodes."""
-        workers = [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "worker"]
-        return self._intended(workers, lambda pod: _label(pod, labels.RAY_CLUSTER))
+        return self._intended(self.worker_pods, lambda pod: _label(pod, labels.RAY_CLUSTER))
+
+    @property
+    def worker_pods(self) -> list[Manifest]:
+        """Return all worker pods."""
+        return [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "worker"]
+
+    def lose_worker(self) -> str:
+        """Delete a worker pod, which KubeRay notices at once; return its node."""
+        owner, pod = guarded(self.ray_cluster), guarded(self.worker_pod)
+        self.cluster.remove(POD, KEY.namespace, pod["metadata"]["name"])
+        left = {**owner["status"], "readyWorkerReplicas": owner["status"]["readyWorkerReplicas"] - 1}
+        self.cluster.edit(RAY_CLUSTER, KEY.namespace, owner["metadata"]["name"], lambda c: c.update(status=left))
+        return str(pod["spec"]["nodeName"])
 
     def place_workers(self) -> None:
         """Schedule the workers of the cluster without making them ready."""
@@ -310,8 +323,8 @@ class World(Operators):
         marks = {labels.RAY_CLUSTER: name, labels.RAY_NODE_TYPE: "worker"}
         owners = [{"kind": "RayCluster", "name": name, "uid": owner["metadata"]["uid"], "controller": True}]
         metadata = {"namespace": KEY.namespace, "name": mine, "ownerReferences": owners}
-        whole = {**metadata, "labels": template["metadata"]["labels"] | marks}
-        self.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": whole, **new})
+        metadata["labels"] = template["metadata"]["labels"] | marks
+        self.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **new})
         return bool(node)
 
     def say_of_queue(self, **conditions: tuple[str, str]) -> None:
@@ -369,8 +382,11 @@ class World(Operators):
         pod, owner = self.head_pod, self.ray_cluster
         if pod is None or owner is None or not self._gang_goes(owner) or not self._make_workers(owner):
             return
-        address = f"10.0.0.{self.pods_made}"
+        address, runs = f"10.0.0.{self.pods_made}", {"name": "ray-worker", "state": {"running": {}}}
         ready = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
+        for worker in self.worker_pods:
+            whole = {**worker["status"], **ready, "containerStatuses": [runs]}
+            self.cluster.edit(POD, KEY.namespace, worker["metadata"]["name"], lambda p, to=whole: p.update(status=to))
         self.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], lambda p: p.update(status=ready))
         workers = sum(group["replicas"] for group in owner["spec"]["workerGroupSpecs"])
         self.cluster.edit(

@@ -118,11 +118,14 @@ class Restart(Model):
     max_infrastructure_restarts: NonNegative | None = None
     """Maximum number of restarts after losses of pods, nodes or devices. Defaults to 3 with `checkpoint`, otherwise to
     0."""
-    scope: Literal["Auto", "Driver", "Cluster"] = "Auto"
-    """What a restart replaces. Driver: only the driver, where the cluster is intact. Cluster: the whole RayCluster.
-    Auto: the driver after the first failure of the run itself, otherwise the cluster. Defaults to Auto."""
+    scope: Literal["Auto", "Driver", "Workers", "Cluster"] = "Auto"
+    """What a restart replaces. Driver: only the driver, where no pod was lost. Workers: also the workers that were
+    lost, while the other pods keep their nodes and devices. Cluster: the whole RayCluster. Auto: the driver after the
+    first failure of the run itself, lost workers after the first loss, otherwise the cluster. A lost head or a node to
+    avoid always takes a new cluster. Defaults to Auto."""
     backoff_seconds: Count = 30
-    """Seconds to wait before the first restart, doubled for each further restart. Defaults to 30."""
+    """Seconds to wait before the first restart, doubled for each further restart. The first restart after a loss of
+    workers waits only for their replacement. Defaults to 30."""
     rules: Annotated[list[RestartRule], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
     """Rules that take precedence over the budgets and the scope above."""
 

@@ -201,6 +201,8 @@ class Intent(StatusModel):
     """Node of that pod."""
     container_failures: Annotated[list[ContainerFailure], Field(max_length=4, json_schema_extra=ATOMIC)] = []
     """Containers of this cluster that ended before the attempt could begin."""
+    awaits_workers: bool = False
+    """Whether lost workers of the cluster must be replaced before the next attempt."""
     clusters_without_step: NonNegative = 0
     """Number of clusters in a row before this one that ended at a user's request before a step."""
     ended: bool = False

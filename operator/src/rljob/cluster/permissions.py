@@ -45,6 +45,7 @@ class Permission:
 CHILDREN, ACCOUNT = "children", "account"
 _OF_A_JOB = "whose controller is an RLJob"
 _NAMED = f"{_OF_A_JOB}, and whose name and label contain its UID"
+_MOUNT_NOTHING = "have no token of a ServiceAccount and no volume of a Secret"
 
 PERMISSIONS = (
     Permission(
@@ -96,8 +97,7 @@ PERMISSIONS = (
         "rayclusters",
         ("get", "list", "watch", "create", "delete"),
         "the Ray cluster of each generation; never updated",
-        writes_only=f"create: RayClusters {_NAMED}, whose pods mount no token of a ServiceAccount by default; "
-        f"delete: RayClusters {_OF_A_JOB}",
+        writes_only=f"create: RayClusters {_NAMED}, whose pods {_MOUNT_NOTHING}; delete: RayClusters {_OF_A_JOB}",
         policy=CHILDREN,
     ),
     Permission(
@@ -182,7 +182,7 @@ PERMISSIONS = (
         "jobs",
         ("get", "create"),
         "initializers, exports",
-        writes_only=f"Jobs {_NAMED}, whose pods get no token of a ServiceAccount",
+        writes_only=f"Jobs {_NAMED}, whose pods {_MOUNT_NOTHING}",
         policy=CHILDREN,
     ),
     Permission(

@@ -32,6 +32,7 @@ from rljob.control.store_reads import controlled_by, intent_of
 from rljob.control.try_request import labelled, seen
 from rljob.core.attempts.recovery import Recalled, recall
 from rljob.core.observed import (
+    PODS_LISTED_MAX,
     UNSEEN,
     ExportSeen,
     JobsSeen,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
     from rljob.core.requirements import Evidence, Requirements
 
-PODS_LIMIT = 500
 """Enough to explain why a cluster of 64 nodes does not start: the diagnosis needs samples, not all pods."""
 LOG_LINES = 5
 """The last one may be empty, or the end of a stack."""
@@ -237,7 +237,7 @@ class Requests:
 
     async def list_pods(self, selector: str, namespace: str) -> tuple[Manifest, ...] | Unseen:
         """List pods now."""
-        listing = await seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LIMIT))
+        listing = await seen("pods", lambda: self.cluster.list(POD, namespace, selector, PODS_LISTED_MAX))
         return listing if isinstance(listing, Unseen) else listing.items
 
     async def evidence(

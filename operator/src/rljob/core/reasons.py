@@ -72,6 +72,9 @@ class Reason(enum.StrEnum):
     """The RayCluster was deleted by somebody else."""
     HEAD_LOST = "HeadLost"
     """The head pod, and the driver with it, is gone or was replaced."""
+    WORKER_LOST = "WorkerLost"
+    """A worker pod without which the run cannot continue is gone: its driver is ended at once, and another attempt
+    follows."""
     DRIVER_LOST = "DriverLost"
     """Ray no longer knows the submission."""
     SUBMITTED = "Submitted"

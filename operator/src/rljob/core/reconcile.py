@@ -117,6 +117,7 @@ STEPS: tuple[Step, ...] = (
     following.find_killed_ray,
     driver_exit.close_ended,
     driver_exit.await_report,  # Ray reported the end before the exporter
+    following.find_lost_workers,  # an end that is known counts for more
     following.find_lost_driver,
     following.hold_deadlines,
     node_health.act_on_faults,

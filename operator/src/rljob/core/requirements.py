@@ -16,6 +16,7 @@ from rljob.core import status, times
 from rljob.core.manifest_facts import pod_has_ended, port_block
 from rljob.core.observed import Manifest, RayJob, RayJobState, Unseen
 from rljob.core.polling import POD_POLL_SECONDS_MIN, pods_every_seconds, quiet_seconds
+from rljob.core.reasons import Reason
 from rljob.core.watched import Watched
 from rljob.render import labels
 from rljob.render.ports import DASHBOARD_PORT
@@ -178,8 +179,8 @@ def starting_pods(seen: Watched) -> Requirements:
         return NOTHING
     # The last LIST explains why the start fails.
     every = 0.0 if seen.is_late else pods_every_seconds(cluster, seen.now)
-    if seen.intent.container_failures:
-        # A pod that fails shows for a moment why it does.
+    if seen.intent.container_failures or seen.intent.awaits_workers:
+        # A pod that fails shows for a moment why it does, and the others wait for one that replaces a lost one.
         every = min(every, POD_POLL_SECONDS_MIN)
     return Requirements(pods=Pods(cluster_pods(seen), every, urgent=seen.is_late), nodes=True)
 
@@ -270,7 +271,7 @@ def needs_evidence(progress: Progress | Unseen, ray_job: RayJob | Unseen | None,
     if not isinstance(progress, Unseen) and progress.phase is Phase.ENDED and progress.outcome is not None:
         if progress.outcome.exit_code == ExitCode.STOPPED:
             # Unless the operator stops the run, a pod's hook asked for it, and the pod shows why it was deleted.
-            return current is None or current.stop is None
+            return current is None or current.stop is None or current.stop.reason == Reason.WORKER_LOST
         return progress.outcome.exit_code not in NO_EVIDENCE
     return isinstance(ray_job, RayJob) and ray_job.state in (RayJobState.FAILED, RayJobState.STOPPED)
 

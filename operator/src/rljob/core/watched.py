@@ -109,8 +109,10 @@ class Watched:
     @property
     def is_starting(self) -> bool:
         """Whether the intended cluster exists and is not ready for its first or next attempt."""
-        cluster = self.cluster
-        return self.intent.attempt == 0 and cluster is not None and not cluster_is_ready(cluster, self.head_pod)
+        cluster, intent = self.cluster, self.intent
+        if intent.attempt > 0 or cluster is None:
+            return False
+        return intent.awaits_workers or not cluster_is_ready(cluster, self.head_pod)
 
     @property
     def is_held_back(self) -> bool:

@@ -22,8 +22,8 @@ from rljob_runtime.contract import ExitCode, Outcome
 
 BACKOFF_SECONDS_MAX = 600.0
 """A longer wait does not help against another failure of the same kind, and the NPUs are free meanwhile."""
-DRIVER_BACKOFF_SECONDS_MAX = 60.0
-"""While a driver waits in its cluster the NPUs are idle; for longer waits they are freed."""
+KEPT_BACKOFF_SECONDS_MAX = 60.0
+"""While a cluster waits for its next driver the NPUs are idle; for longer waits they are freed."""
 BACKOFF_JITTER = 0.1
 INFRASTRUCTURE_RESTARTS = 3
 """The default: one lost node needs no attention, but four losses in a row without a checkpoint do."""
@@ -39,6 +39,8 @@ class Action(enum.StrEnum):
     """The job ends as Stopped: by a rule, not as a failure."""
     RESTART_DRIVER = "RestartDriver"
     """Another attempt in the same cluster."""
+    RESTART_WORKERS = "RestartWorkers"
+    """Another attempt in the same cluster, once KubeRay has replaced the workers that were lost."""
     RESTART_CLUSTER = "RestartCluster"
     """Another attempt in a new cluster."""
 
@@ -71,6 +73,7 @@ REASONS: Mapping[str, FailureRow] = {
     Reason.CLUSTER_LOST: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.HEAD_LOST: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.DRIVER_LOST: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
+    Reason.WORKER_LOST: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.HEAD_SILENT: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.START_DEADLINE_EXCEEDED: FailureRow(FailureCause.INFRASTRUCTURE, _OPERATOR),
     Reason.CONTAINER_CANNOT_START: FailureRow(FailureCause.CONFIGURATION, _OPERATOR),
@@ -102,6 +105,17 @@ POD_REASONS: Mapping[str, FailureRow] = {
     # Reasons of terminated containers.
     OOM_KILLED: FailureRow(FailureCause.USER, _CONTAINER),
 }
+
+
+LOSES_PODS = frozenset(
+    {
+        *(Reason.WORKER_LOST, "NodeLost", OOM_KILLED),
+        *("EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC", "TerminationByKubelet"),
+        *("Evicted", "NodeShutdown", "Terminated"),
+    }
+)
+"""Reasons for which pods are gone and the others are as good as before. Not a preemption by the scheduler: a pod of
+higher priority has the place, and the devices of the others would wait for another one."""
 
 
 DELETED = "a pod of the cluster was deleted, so that its preStop hook stopped the run"
@@ -137,6 +151,8 @@ class Verdict:
     """A rule attributes the failure to the node."""
     why: str = ""
     """Message for the user."""
+    first: bool = False
+    """Whether no failure preceded it since the last checkpoint."""
 
 
 def classify(outcome: Outcome, pods: Iterable[Manifest] = (), killed: Iterable[str] = ()) -> Failure:
@@ -315,12 +331,13 @@ def judge(failure: Failure, restart: Restart, spent: Budget, saved_step: int, se
         return Verdict(Action.FAIL, failure, counted, why=used_up if wanted else "")
     tries = counted.user_failures + counted.infrastructure_failures + counted.uncounted
     wait = _backoff(restart.backoff_seconds, tries, seed)
-    action = _scope(failure, restart, counted, wait)
+    first = tries <= (failure.cause is not FailureCause.PREEMPTION)
+    action = _scope(failure, restart, wait, first=first)
     exclude = rule is not None and rule.action == "ExcludeNodeAndRestart"
     named = f"restart rule {rule.name}: {rule.action}" if rule else _counted(failure.cause, counted, restart)
     if exclude and failure.node is None:
         named += ", but the node to exclude is not known"
-    return Verdict(action, failure, counted, wait, exclude, named)
+    return Verdict(action, failure, counted, wait, exclude, named, first)
 
 
 def _counted(cause: FailureCause, counted: Budget, restart: Restart) -> str:
@@ -373,15 +390,28 @@ def _beyond(count: int, limit: int, name: str) -> str:
     return f"{name} {limit} used up" if limit else f"{name} is 0"
 
 
-def _scope(failure: Failure, restart: Restart, counted: Budget, wait: float) -> Action:
-    """Restart the driver in the same cluster only after the first failure of the run itself; then replace the cluster.
+def _scope(failure: Failure, restart: Restart, wait: float, *, first: bool) -> Action:
+    """Keep the cluster after the first failure of the run itself, or the first loss of pods; then replace it.
 
     The launcher checks that the devices are registered and free. If not, it refuses with exit code 65, which is an
     infrastructure failure.
     """
-    own = failure.cause is FailureCause.USER and failure.node is None and wait <= DRIVER_BACKOFF_SECONDS_MAX
-    first = restart.scope == "Driver" or (restart.scope == "Auto" and counted.user_failures == 1)
-    return Action.RESTART_DRIVER if own and first else Action.RESTART_CLUSTER
+    keeps = first if restart.scope == "Auto" else restart.scope != "Cluster"
+    if loses_pods(failure) and restart.scope != "Driver":
+        # The first time, the replacement of the pods is all that is waited for.
+        keeps = keeps and (first or wait <= KEPT_BACKOFF_SECONDS_MAX)
+        return Action.RESTART_WORKERS if keeps else Action.RESTART_CLUSTER
+    own = failure.cause is FailureCause.USER and failure.node is None and wait <= KEPT_BACKOFF_SECONDS_MAX
+    return Action.RESTART_DRIVER if own and keeps else Action.RESTART_CLUSTER
+
+
+def loses_pods(failure: Failure) -> bool:
+    """Report whether an attempt ended because pods are gone, and nothing speaks against the others."""
+    if failure.unfit or failure.fault is not None:
+        return False
+    # A stop that the operator did not ask for comes from the hook of a pod that is being deleted.
+    asked = failure.cause is FailureCause.PREEMPTION and failure.exit_code == ExitCode.STOPPED
+    return failure.reason in LOSES_PODS or (asked and failure.reason not in POD_REASONS)
 
 
 def _backoff(base_seconds: int, tries: int, seed: str) -> float:

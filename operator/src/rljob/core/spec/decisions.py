@@ -75,8 +75,9 @@ def _restart_scope(spec: RLJobSpec) -> Answer:
     if spec.restart.scope != "Auto":
         return Answer(spec.restart.scope, SET)
     return Answer(
-        "Driver",
-        "the first failure of the run itself restarts the driver; another one, or any loss, gets a new cluster",
+        "Driver or Workers",
+        "the first failure of the run itself restarts the driver, the first loss of workers replaces them; another one "
+        "gets a new cluster",
     )
 
 

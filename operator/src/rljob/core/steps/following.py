@@ -8,21 +8,24 @@ from rljob.api.lifecycle import Deadlines
 from rljob.api.status import Attempt, Condition, ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import start_message, status, times
 from rljob.core.attempts.classify import is_killed
+from rljob.core.attempts.lost_workers import are_all_seen, lost_workers
 from rljob.core.context import Context
+from rljob.core.manifest_facts import counted_workers, wanted_workers
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.polling import (
     HEAD_POLL_SECONDS_MAX,
     HEAD_POLL_SECONDS_MIN,
     LEAVING_POLL_SECONDS,
+    POD_POLL_SECONDS_MIN,
     SILENCE_REPORTED_SECONDS,
     SUBMIT_POLL_SECONDS,
     start_write_seconds,
 )
 from rljob.core.reasons import Reason
-from rljob.core.requirements import STOPS_HERE, Requirements, intended_head
+from rljob.core.requirements import STOPS_HERE, Pods, Requirements, cluster_pods, intended_head
 from rljob.core.spec.model_shape import checkpoint_size
-from rljob.core.step import step
+from rljob.core.step import guarded, step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
 from rljob.core.transitions.progress import latest_checkpoint, new_notes, step_text, with_progress, with_replicas
@@ -112,6 +115,37 @@ def find_lost_driver(context: Context) -> Plan | None:
     if context.observed.ray_job is not None:
         return None
     return give_up(context, Reason.DRIVER_LOST, f"Ray no longer knows the submission {_attempt(context).submission_id}")
+
+
+def _lacks_workers(seen: Watched) -> bool:
+    """Report whether KubeRay counts too few workers of a run."""
+    cluster, attempt = seen.cluster, seen.open_attempt
+    return cluster is not None and attempt is not None and counted_workers(cluster) < wanted_workers(cluster)
+
+
+def _workers(seen: Watched) -> Requirements:
+    return Requirements(pods=Pods(cluster_pods(seen), every_seconds=POD_POLL_SECONDS_MIN))
+
+
+@step(_workers, when=_lacks_workers)
+def find_lost_workers(context: Context) -> Plan | None:
+    """End a run whose worker pods are gone, before Ray believes it: no step can be completed without them.
+
+    Ray takes a node for dead after five missed checks, and the trainer may wait for ever.
+    """
+    pods, cluster, spec = context.observed.pods, guarded(context.cluster), context.frozen_spec
+    if isinstance(pods, Unseen) or spec is None or context.status.ending is not None or not are_all_seen(cluster):
+        return None
+    lost = lost_workers(cluster, pods, spec)
+    if not lost:
+        return None
+    held = () if isinstance(context.observed.held, Unseen) else context.observed.held
+    living = {str((pod.get("spec") or {}).get("nodeName")) for pod in pods}
+    nodes = tuple(sorted({place.node for place in held if place.works} - living))
+    place = f" on {', '.join(nodes)}" if nodes else ""
+    pods_lost = "1 worker pod" if lost == 1 else f"{lost} worker pods"
+    message = f"{pods_lost} of {context.intent.cluster_name}{place} gone, and the run cannot continue without"
+    return order_stop(context, Reason.WORKER_LOST, message, nodes=nodes, current=with_progress(context))
 
 
 @step(intended_head)

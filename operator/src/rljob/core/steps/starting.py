@@ -8,13 +8,14 @@ from datetime import timedelta
 from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import status, times
 from rljob.core.attempts.container_failures import described, worst
+from rljob.core.attempts.lost_workers import are_replaced
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, Expected, StartReason, diagnose, refusal
 from rljob.core.context import Context
-from rljob.core.manifest_facts import is_deleted, is_suspended
+from rljob.core.manifest_facts import cluster_is_ready, is_deleted, is_suspended
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import CreateObject, Plan
-from rljob.core.polling import LOOK_AGAIN_SECONDS, pod_poll_seconds, quiet_seconds
+from rljob.core.polling import LOOK_AGAIN_SECONDS, quiet_seconds
 from rljob.core.reasons import Reason
 from rljob.core.requirements import STOPS_HERE, Requirements, head_of, starting_pods
 from rljob.core.scheduling.discovery import missing_hardware
@@ -120,8 +121,11 @@ def await_pods(context: Context) -> Plan:
         quiet = 0.0 if _was_queued(context) else quiet_seconds(cluster, context.now)
         return Plan(requeue_after_seconds=quiet) if quiet > 0 else _wait_in_queue(context, current)
     if isinstance(context.observed.pods, Unseen) and not _was_queued(context) and not context.is_late:
-        wait = max(quiet_seconds(cluster, context.now), pod_poll_seconds(cluster, context.now))
+        wait = max(quiet_seconds(cluster, context.now), look_again_seconds(context))
         return Plan(requeue_after_seconds=wait)
+    if _are_replaced(context, cluster):
+        intent = context.intent.model_copy(update={"awaits_workers": False})
+        return context.write(context.status.model_copy(update={"intent": intent}))
     found = _diagnose(context, cluster)
     reason, message, problem = found.reason.value, found.message, found.reason in PROBLEMS
     if held_back is not None:
@@ -136,6 +140,14 @@ def await_pods(context: Context) -> Plan:
     elif not problem and not _is_news(context, cluster, found):
         return Plan(requeue_after_seconds=look_again_seconds(context))
     return report_not_ready(context, current, reason, message, problem=problem)
+
+
+def _are_replaced(context: Context, cluster: Manifest) -> bool:
+    """Report whether the workers that were lost are replaced: what KubeRay has counted may be older than the loss."""
+    pods = context.observed.pods
+    if not context.intent.awaits_workers or isinstance(pods, Unseen):
+        return False
+    return cluster_is_ready(cluster, context.head_pod) and are_replaced(cluster, pods)
 
 
 def _is_news(context: Context, cluster: Manifest, found: Diagnosis) -> bool:

@@ -97,8 +97,12 @@ def begin_preemption(context: Context) -> Plan | None:
 
 
 def _end(seen: Watched) -> Requirements:
-    """Require the head's answers while the attempt is open: its end counts."""
-    return NOTHING if seen.open_attempt is None else intended_head(seen) | STOPS_HERE
+    """Require the head's answers while the attempt is open: its end counts. Pods may explain a loss."""
+    if seen.open_attempt is None:
+        return NOTHING
+    stop = guarded(seen.status.stop)
+    pods = Requirements(pods=Pods(cluster_pods(seen))) if stop.reason == Reason.WORKER_LOST else NOTHING
+    return intended_head(seen) | pods | STOPS_HERE
 
 
 @step(_end, when=_stops)
@@ -116,7 +120,8 @@ def await_end(context: Context) -> Plan | None:
     if outcome is None and context.head_is_intended and context.now < times.from_text(stop.deadline):
         # A hook may have asked before, and more gently; the spool keeps the strongest request.
         asked = answer is None or (answer.phase is Phase.STOPPING and stop.mode == StopMode.AFTER_STEP)
-        again = LEAVING_POLL_SECONDS if context.head_is_leaving else LOOK_AGAIN_SECONDS
+        is_short = context.head_is_leaving or stop.reason == Reason.WORKER_LOST
+        again = LEAVING_POLL_SECONDS if is_short else LOOK_AGAIN_SECONDS
         return Plan(effects=() if asked else (_request(context, stop),), requeue_after_seconds=again)
     return _ended(context, stop, current, outcome)
 
@@ -158,6 +163,8 @@ def _ended(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Ou
         return conclude(context, current, outcome)
     if stop.reason == Reason.PREEMPTED:
         return _preempted(context, stop, current, outcome)
+    if stop.reason == Reason.WORKER_LOST:
+        return conclude(context, current, _loss(stop, current, outcome))
     if stop.reason == Reason.DEVICE_FAULT:
         # However the run ended meanwhile: on such a device the outcome proves nothing about the run.
         failure = at_fault(stop.fault or UNKNOWN, tuple(stop.nodes), _joined(stop, outcome))
@@ -167,6 +174,15 @@ def _ended(context: Context, stop: StopStatus, current: RLJobStatus, outcome: Ou
     if stop.reason == Reason.STOP_REQUESTED:
         return end_on_request(context, closed, outcome.message if outcome else "")
     return context.write(closed)
+
+
+def _loss(stop: StopStatus, current: RLJobStatus, outcome: Outcome | None) -> Outcome:
+    """Return the end of a run that was stopped because a worker is gone; its launcher may have seen the same."""
+    if outcome is not None and outcome.exit_code != ExitCode.STOPPED and not _signalled(outcome):
+        return outcome
+    suspect = stop.nodes[0] if len(stop.nodes) == 1 else None
+    last = status.last_step(current)
+    return Outcome(ExitCode.FAILED, stop.reason, _joined(stop, outcome), last_step=last, suspect=suspect)
 
 
 def _signalled(outcome: Outcome) -> bool:

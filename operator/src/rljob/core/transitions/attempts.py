@@ -156,7 +156,11 @@ def counted(counters: Counters, cause: FailureCause) -> Counters:
     return counters.model_copy(update={"user_failures": counters.user_failures + 1})
 
 
-def without_attempt(context: Context, begin: datetime) -> Intent:
-    """Return the intent of the same cluster before its next attempt."""
-    update = {"attempt": 0, "submission_id": None, "head_pod_uid": None, "head_node": None}
+def without_attempt(context: Context, begin: datetime, *, awaits_workers: bool = False) -> Intent:
+    """Return the intent of the same cluster before its next attempt, which may need lost workers to be replaced."""
+    update = {
+        **dict.fromkeys(("submission_id", "head_pod_uid", "head_node")),
+        "attempt": 0,
+        "awaits_workers": awaits_workers,
+    }
     return context.timed(context.intent.model_copy(update=update), begin)

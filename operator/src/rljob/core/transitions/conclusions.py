@@ -23,9 +23,11 @@ from rljob.api.under_way import StopStatus
 from rljob.core import status, times
 from rljob.core.attempts.classify import Action, Failure, Verdict, classify, judge, with_doubt, with_node_faults
 from rljob.core.attempts.evidence import killed_pods
+from rljob.core.attempts.lost_workers import are_all_seen, leave, lost_workers
 from rljob.core.attempts.runtime_mismatch import with_image_named
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.context import Context
+from rljob.core.manifest_facts import is_deleted, is_suspended, pod_has_ended
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.reasons import Reason
@@ -143,18 +145,24 @@ def _pods(context: Context) -> Iterable[Manifest]:
 
 
 def _restart(context: Context, current: RLJobStatus, outcome: Outcome, verdict: Verdict) -> Plan:
-    failure, begin = verdict.failure, context.now + timedelta(seconds=verdict.wait_seconds)
+    failure = verdict.failure
     new = close_attempt(current, context, outcome, _result_of(failure), failure)
+    excluded = _excluded(context, new, verdict)
+    keeps_workers = verdict.action is Action.RESTART_WORKERS and _may_keep_pods(context, excluded)
+    wait = 0.0 if keeps_workers and verdict.first else verdict.wait_seconds
+    begin = context.now + timedelta(seconds=wait)
     new = new.model_copy(
         update={
             "restarts": current.restarts + 1,
             "next_attempt_time": times.to_text(begin),
-            "excluded_nodes": _excluded(context, new, verdict),
+            "excluded_nodes": excluded,
         }
     )
     # A run that had to be stopped casts doubt on its cluster, however it ended meanwhile.
-    if verdict.action is Action.RESTART_DRIVER and context.status.stop is None:
-        new, where = new.model_copy(update={"intent": without_attempt(context, begin)}), "in the same cluster"
+    if keeps_workers or (verdict.action is Action.RESTART_DRIVER and context.status.stop is None):
+        intent = without_attempt(context, begin, awaits_workers=keeps_workers)
+        new = new.model_copy(update={"intent": intent, "stop": None})
+        where = "in the same cluster, whose other pods stay," if keeps_workers else "in the same cluster"
     else:
         now = times.to_text(context.now)
         stop = StopStatus(reason=Reason.RESTARTING, mode=StopMode.IMMEDIATE.value, requested_time=now, deadline=now)
@@ -165,6 +173,28 @@ def _restart(context: Context, current: RLJobStatus, outcome: Outcome, verdict: 
     )
     new = context.writer.summarised(new, State.RESTARTING, failure.reason, message)
     return context.write(new, EventNote(EventType.WARNING, Reason.RESTARTING, status.bounded(message)))
+
+
+def _may_keep_pods(context: Context, excluded: list[ExcludedNode]) -> bool:
+    """Report whether the next attempt may begin in this cluster once KubeRay has replaced its lost workers.
+
+    Not without its head, which holds the state of Ray, and not to avoid a node: the affinity of pods is that with which
+    their cluster was created.
+    """
+    stop, cluster, spec = context.status.stop, context.cluster, context.frozen_spec
+    if cluster is None or is_deleted(cluster) or is_suspended(cluster) or not are_all_seen(cluster):
+        return False
+    head = context.head_pod
+    if head is None or not context.head_is_intended or is_deleted(head) or pod_has_ended(head):
+        return False
+    avoided = {entry.name for entry in context.status.excluded_nodes}
+    if spec is None or any(entry.name not in avoided for entry in excluded):
+        return False
+    if stop is not None:
+        return stop.reason == Reason.WORKER_LOST
+    # If all pods seem to run, a node does not answer: its pod stays, and nothing replaces it.
+    pods = () if isinstance(context.observed.pods, Unseen) else context.observed.pods
+    return bool(pods) and (leave(pods) or lost_workers(cluster, pods, spec) > 0)
 
 
 def _result_of(failure: Failure) -> AttemptOutcome:

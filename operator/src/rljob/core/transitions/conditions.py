@@ -49,7 +49,7 @@ def _with_pods(context: Context, current: RLJobStatus, cluster: Manifest, *, que
 
 def look_again_seconds(context: Context) -> float:
     """Return the interval before the pods that start are looked at again: short while pods fail and are replaced."""
-    if context.active and context.intent.container_failures:
+    if context.active and (context.intent.container_failures or context.intent.awaits_workers):
         return POD_POLL_SECONDS_MIN
     return pod_poll_seconds(context.cluster, context.now)
 

@@ -69,6 +69,8 @@ def _how(context: Context, reason: Reason) -> tuple[Choice, int]:
     """Return how the trainer is asked to stop, and the seconds that it gets."""
     if reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
         return Choice(StopMode.STALLED, "no step is reached: the stacks are dumped first"), STALLED_GRACE_SECONDS
+    if reason is Reason.WORKER_LOST:
+        return Choice(StopMode.IMMEDIATE, "a part of the run is gone"), ENDED_GRACE_SECONDS
     choice = choose_mode(context.stop, context.status.progress, context.status.checkpoint)
     saves = context.frozen_spec is not None and context.frozen_spec.checkpoint is not None
     runs = context.open_attempt is not None

@@ -136,11 +136,39 @@ def test_the_first_failure_of_the_run_gets_another_driver_and_the_second_another
         ("Cluster", failure(), Action.RESTART_CLUSTER),
         ("Driver", failure(), Action.RESTART_DRIVER),
         ("Driver", failure(INFRASTRUCTURE, "HeadLost"), Action.RESTART_CLUSTER),
-        ("Auto", failure(node="n1", reason="OOMKilled"), Action.RESTART_CLUSTER),
+        ("Driver", failure(INFRASTRUCTURE, "NodeLost", node="n1"), Action.RESTART_CLUSTER),
+        ("Workers", failure(), Action.RESTART_DRIVER),
+        ("Workers", failure(INFRASTRUCTURE, "HeadLost"), Action.RESTART_CLUSTER),
+        ("Workers", failure(INFRASTRUCTURE, "NodeLost", node="n1"), Action.RESTART_WORKERS),
+        ("Auto", failure(INFRASTRUCTURE, "WorkerLost"), Action.RESTART_WORKERS),
+        ("Auto", failure(node="n1", reason="OOMKilled"), Action.RESTART_WORKERS),
+        ("Auto", failure(INFRASTRUCTURE, "NodeLost", unfit=("n1",)), Action.RESTART_CLUSTER),
+        ("Auto", failure(INFRASTRUCTURE, "DeviceFault", node="n1", fault="SeparateNPU"), Action.RESTART_CLUSTER),
+        ("Auto", failure(PREEMPTION, "EvictionByEvictionAPI"), Action.RESTART_WORKERS),
+        ("Auto", failure(PREEMPTION, "PreemptionByScheduler", exit_code=66), Action.RESTART_CLUSTER),
+        ("Auto", failure(PREEMPTION, "Stopped", exit_code=66), Action.RESTART_WORKERS),
+        ("Cluster", failure(INFRASTRUCTURE, "WorkerLost"), Action.RESTART_CLUSTER),
     ],
 )
-def test_a_loss_always_gets_another_cluster(scope: str, found: Failure, action: Action) -> None:
+def test_what_a_restart_replaces(scope: str, found: Failure, action: Action) -> None:
     assert judge(found, restart(scope=scope), Budget(), 0, "a").action is action
+
+
+def test_a_second_loss_without_a_newer_checkpoint_gets_a_new_cluster() -> None:
+    lost = failure(INFRASTRUCTURE, "WorkerLost")
+    first = judge(lost, restart(), Budget(), 0, "a")
+    second = judge(lost, restart(), first.budget, 0, "b")
+    kept = judge(lost, restart(scope="Workers"), first.budget, 0, "b")
+    assert [each.first for each in (first, second, kept)] == [True, False, False]
+    assert [each.action.value for each in (first, second, kept)] == [
+        "RestartWorkers",
+        "RestartCluster",
+        "RestartWorkers",
+    ]
+    # The NPUs of the other pods do not wait idle for longer.
+    patient = restart(scope="Workers", backoffSeconds=61)
+    assert judge(lost, patient, first.budget, 0, "b").action is Action.RESTART_CLUSTER
+    assert judge(lost, patient, Budget(), 0, "b").action is Action.RESTART_WORKERS
 
 
 def test_npus_do_not_wait_idle_for_a_late_driver() -> None:
