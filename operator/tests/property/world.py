@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 from builders import merged, small_spec
@@ -386,7 +387,7 @@ class World(Operators):
         ready = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
         for worker in self.worker_pods:
             whole = {**worker["status"], **ready, "containerStatuses": [runs]}
-            self.cluster.edit(POD, KEY.namespace, worker["metadata"]["name"], lambda p, to=whole: p.update(status=to))
+            self.cluster.edit(POD, KEY.namespace, worker["metadata"]["name"], methodcaller("update", status=whole))
         self.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], lambda p: p.update(status=ready))
         workers = sum(group["replicas"] for group in owner["spec"]["workerGroupSpecs"])
         self.cluster.edit(

@@ -27,6 +27,7 @@ from rljob.api.base import (
 )
 from rljob.api.evaluation import EvaluationStatus
 from rljob.api.export_status import ExportStatus
+from rljob.api.recovery_time import RecoveryTime
 from rljob.api.under_way import EndingStatus, InitializerStatus, StartStatus, StopStatus
 from rljob.api.v1alpha1 import RecipeKind
 
@@ -264,6 +265,12 @@ class Attempt(StatusModel):
     """Step of the checkpoint that the attempt resumed from. 0: none."""
     last_step: NonNegative = 0
     """Last step that the operator saw."""
+    last_step_time: Time | None = None
+    """Time of that step. Unset until the end, and if the attempt made none."""
+    stop_time: Time | None = None
+    """Time at which the operator ordered the stop. Unset if the attempt ended by itself."""
+    recovery: Annotated[list[RecoveryTime], Field(max_length=32, json_schema_extra=ATOMIC)] = []
+    """Seconds from the last step before this attempt to its first one, by cause. Empty if there was none before."""
     device_seconds: Long | None = None
     """Devices held, in device-seconds. While the attempt runs: devices held since its start."""
     productive_device_seconds: Long | None = None

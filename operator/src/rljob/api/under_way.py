@@ -41,7 +41,7 @@ class StartStatus(StatusModel):
     """Time at which the stage began."""
     observed_time: Time | None = None
     """Time at which the operator saw stage and detail in a report of the run; absent before the run reports."""
-    stages: Annotated[list[BegunStage], Field(max_length=24, json_schema_extra=ATOMIC)] = []
+    stages: Annotated[list[BegunStage], Field(max_length=32, json_schema_extra=ATOMIC)] = []
     """Stages of this start in the order of their beginning, the current one last."""
 
 

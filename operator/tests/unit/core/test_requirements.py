@@ -79,7 +79,7 @@ def test_a_deleted_job_that_may_save_first_asks_its_head_once_the_stop_is_ordere
     status = merged(status_submitted(), {"stop": stop} if stop else {})
     leaving = job(status=status, deletionTimestamp=times.to_text(NOW), finalizers=["rljob.dev/stop"])
     held = requests(leaving, (cluster(),), pod(), NOW)
-    running = asked(status_submitted(), cluster(), head=pod())
+    running = asked(status_submitted(), cluster(ready=1), head=pod())
     assert running.progress
     assert held == (running if stop else Requirements(snapshot_name=SNAPSHOT))
 

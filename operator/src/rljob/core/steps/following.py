@@ -28,9 +28,16 @@ from rljob.core.spec.model_shape import checkpoint_size
 from rljob.core.step import guarded, step
 from rljob.core.transitions.conclusions import conclude, give_up
 from rljob.core.transitions.conditions import report_silence
-from rljob.core.transitions.progress import latest_checkpoint, new_notes, step_text, with_progress, with_replicas
+from rljob.core.transitions.progress import (
+    latest_checkpoint,
+    new_notes,
+    step_text,
+    with_first_step,
+    with_progress,
+    with_replicas,
+)
 from rljob.core.transitions.reported_end import outcome_seen
-from rljob.core.transitions.start_stages import is_further, with_reported, with_training
+from rljob.core.transitions.start_stages import is_further, with_reported
 from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
 from rljob_runtime.contract import ExitCode, Outcome, Phase, StartStage
@@ -277,7 +284,7 @@ def _worth_writing(context: Context, answer: Answer) -> bool:
     old = context.status.progress
     if new_notes(context, answer) or with_replicas(context, context.status, answer) != context.status:
         return True
-    if answer.step == 0:
+    if not _trains(answer):
         return status.is_silent(context.status) or _is_further(context, answer)
     if old is None or old.observed_time is None or not _is_training(context):
         return True
@@ -289,6 +296,11 @@ def _worth_writing(context: Context, answer: Answer) -> bool:
         return False
     # Measured against now: a step that is followed by a long one must not stay unwritten until that one ends.
     return _may_be_written(context, old.observed_time) or answer.step == answer.total_steps
+
+
+def _trains(answer: Answer) -> bool:
+    """Report whether the attempt has made a step; while it starts, it reports the step that it resumes from."""
+    return answer.step > 0 and answer.phase is not Phase.STARTING
 
 
 def _is_further(context: Context, answer: Answer) -> bool:
@@ -313,13 +325,11 @@ def _write_progress(context: Context, answer: Answer, wait: float) -> Plan:
     new = with_progress(context)
     message = f"step {step_text(answer)}"
     # The condition reports the transition only; a message with the step would make every step one.
-    reason, state = (Reason.TRAINING, State.TRAINING) if answer.step else (Reason.SUBMITTED, State.STARTING)
-    start = answer.start if answer.step == 0 else None
+    trains = _trains(answer)
+    reason, state = (Reason.TRAINING, State.TRAINING) if trains else (Reason.SUBMITTED, State.STARTING)
+    start = None if trains else answer.start
     start_text = "" if start is None else start_message.message(start, context.now)
-    if answer.step:
-        new = with_training(new, times.to_text(times.from_unix(answer.observed_time)))
-    else:
-        new = with_reported(new, start, context.now)
+    new = with_first_step(new, answer) if trains else with_reported(new, start, context.now)
     new = context.writer.with_condition(new, PROGRESSING, ConditionStatus.TRUE, reason, start_text)
     new = context.writer.summarised(new, state, reason, start_text)
     # The first step is in the condition; an event only follows the warning about a silent head.

@@ -6,6 +6,7 @@ from rljob.api.recipes import RecipeLayer
 from rljob.api.status import ConditionStatus, ConditionType, Intent, Resolved, ResolvedRecipe, RLJobStatus, State
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core import status, times
+from rljob.core.attempts.recovery_time import INITIALIZING
 from rljob.core.context import Context
 from rljob.core.manifest_facts import generation_of
 from rljob.core.observed import Unseen
@@ -23,7 +24,7 @@ from rljob.core.step import step
 from rljob.core.transitions.attempts import with_recalled
 from rljob.core.transitions.conditions import with_cluster, with_cluster_begun
 from rljob.core.transitions.pacing import next_cluster, without_step
-from rljob.core.transitions.start_stages import INITIALIZING, with_stage
+from rljob.core.transitions.start_stages import with_stage
 from rljob.core.validation.validate import warnings_of
 from rljob.render import configmap, names
 from rljob.render.accelerators import facts_of

@@ -9,6 +9,7 @@ from rljob.api.status import ConditionStatus, ConditionType, RLJobStatus, State
 from rljob.core import status, times
 from rljob.core.attempts.container_failures import described, worst
 from rljob.core.attempts.lost_workers import are_replaced
+from rljob.core.attempts.recovery_time import SUBMITTING
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.attempts.start_diagnosis import PROBLEMS, Diagnosis, Expected, StartReason, diagnose, refusal
 from rljob.core.context import Context
@@ -31,7 +32,7 @@ from rljob.core.transitions.conditions import (
     with_cluster_begun,
 )
 from rljob.core.transitions.queue_admission import admission_of, with_admission
-from rljob.core.transitions.start_stages import SUBMITTING, with_stage
+from rljob.core.transitions.start_stages import with_pods_placed, with_stage
 from rljob.core.watched import Watched
 from rljob.render import names
 from rljob.render.accelerators import class_is_known
@@ -278,7 +279,8 @@ def intend_attempt(context: Context) -> Plan:
     new = with_admission(context, context.status, started=True).model_copy(
         update={"intent": intent, "next_attempt_time": None}
     )
-    new = with_stage(with_cluster(context, new), SUBMITTING, times.to_text(context.now))
+    new = with_pods_placed(with_cluster(context, new), head)
+    new = with_stage(new, SUBMITTING, times.to_text(context.now))
     new = context.writer.with_condition(new, ConditionType.CLUSTER_READY, ConditionStatus.TRUE, Reason.CLUSTER_READY)
     new = context.writer.summarised(new, State.STARTING, Reason.CLUSTER_READY)
     return context.write(new)

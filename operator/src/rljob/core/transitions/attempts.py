@@ -46,6 +46,8 @@ def close_attempt(
             "reason": outcome.reason or Reason.DRIVER_FAILED,
             "message": status.bounded(outcome.message) or None,
             "last_step": max(outcome.last_step, status.last_step(current)),
+            "last_step_time": _last_step_time(ends, current),
+            "stop_time": current.stop.requested_time if current.stop is not None else None,
             "cause": failure.cause if failure else None,
             "node": failure.node if failure else None,
         }
@@ -66,6 +68,14 @@ def close_attempt(
             "ending": None,
         }
     )
+
+
+def _last_step_time(attempt: Attempt, current: RLJobStatus) -> str | None:
+    """Return when an attempt made its last step, as far as the operator saw; None if it made none."""
+    progress = current.progress
+    if attempt.start_time is None or progress is None or progress.observed_time is None:
+        return None
+    return progress.observed_time if progress.step > attempt.resumed_from_step else None
 
 
 def _open_attempt(current: RLJobStatus) -> Attempt | None:

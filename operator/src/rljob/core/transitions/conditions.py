@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rljob.api.status import ConditionStatus, ConditionType, RayClusterStatus, RLJobStatus, State
 from rljob.core import status, times
+from rljob.core.attempts.recovery_time import PODS, QUEUED
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.context import Context
 from rljob.core.manifest_facts import counted_workers, intended_cluster, pod_is_ready, wanted_workers
@@ -11,7 +12,7 @@ from rljob.core.observed import Manifest
 from rljob.core.plan import EventNote, EventType, Plan
 from rljob.core.polling import HEAD_POLL_SECONDS_MIN, POD_POLL_SECONDS_MIN, pod_poll_seconds
 from rljob.core.reasons import Reason
-from rljob.core.transitions.start_stages import PODS, QUEUED, with_stage
+from rljob.core.transitions.start_stages import with_stage
 from rljob.render.packages import releases
 from rljob.render.ports import DASHBOARD_PORT
 

@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 
 from rljob.api.status import CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus
 from rljob.core import status, times
+from rljob.core.attempts.recovery_time import recovery_of
 from rljob.core.attempts.usage import with_held_before
 from rljob.core.context import Context
 from rljob.core.reasons import Reason
 from rljob.core.transitions.conditions import healed
+from rljob.core.transitions.start_stages import TRAINING, with_training
 from rljob_runtime.contract import NOTES_MAX
 from rljob_runtime.contract import Progress as Answer
 
@@ -83,6 +85,23 @@ def latest_checkpoint(context: Context, answer: Answer) -> CheckpointStatus | No
         seconds=status.metric(answer.checkpoint_seconds),
         bytes=answer.checkpoint_bytes,
     )
+
+
+def with_first_step(current: RLJobStatus, answer: Answer) -> RLJobStatus:
+    """Return the status with the end of the start, and with what the attempt before has cost: it has made a step."""
+    start = current.start
+    if start is None or start.stage == TRAINING:
+        return current
+    pace = answer.median_step_seconds or answer.step_seconds or 0.0
+    further = 0 if answer.first_step is None else max(answer.step - answer.first_step, 0)
+    # Further ones may have been made since the last look, but not before the stage that was seen then.
+    moment = times.to_text(times.from_unix(max(answer.observed_time - further * pace, 0.0)))
+    since = max(moment, start.since)
+    if current.attempts:
+        found = recovery_of(current.attempts, start.stages, since, pace)
+        last = current.attempts[-1].model_copy(update={"recovery": found})
+        current = current.model_copy(update={"attempts": [*current.attempts[:-1], last]})
+    return with_training(current, since)
 
 
 def step_text(answer: Answer) -> str:

@@ -12,14 +12,10 @@ from datetime import datetime
 from rljob.api.status import RLJobStatus
 from rljob.api.under_way import BegunStage, StartStatus
 from rljob.core import start_message, times
+from rljob.core.attempts.recovery_time import BEFORE_THE_RUN, PODS, pod_stages
+from rljob.core.observed import Manifest
 from rljob_runtime.contract import StartProgress
 
-INITIALIZING = "Initializing"
-QUEUED = "Queued"
-PODS = "Pods"
-SUBMITTING = "Submitting"
-BEFORE_THE_RUN = (INITIALIZING, QUEUED, PODS, SUBMITTING)
-"""In their order; a cluster may come back into its queue."""
 TRAINING = "Training"
 
 
@@ -34,6 +30,15 @@ def with_stage(current: RLJobStatus, stage: str, since: str, detail: str = "") -
     before = BEFORE_THE_RUN[: BEFORE_THE_RUN.index(stage)]
     kept = [entry for entry in earlier if entry.name in before]
     return _with(current, kept, BegunStage(name=stage, since=since), detail)
+
+
+def with_pods_placed(current: RLJobStatus, head: Manifest) -> RLJobStatus:
+    """Return the status with what the head pod shows of the stages before it was ready, after that of its creation."""
+    start = current.start
+    if start is None or start.stage != PODS:
+        return current
+    stages = [*start.stages, *pod_stages(head, start.since)]
+    return current.model_copy(update={"start": start.model_copy(update={"stages": stages})})
 
 
 def with_reported(current: RLJobStatus, reported: StartProgress | None, now: datetime) -> RLJobStatus:

@@ -158,7 +158,7 @@ def test_a_second_loss_without_a_newer_checkpoint_gets_a_new_cluster() -> None:
     lost = failure(INFRASTRUCTURE, "WorkerLost")
     first = judge(lost, restart(), Budget(), 0, "a")
     second = judge(lost, restart(), first.budget, 0, "b")
-    kept = judge(lost, restart(scope="Workers"), first.budget, 0, "b")
+    kept = judge(lost, restart(scope="Workers", backoffSeconds=20), first.budget, 0, "b")
     assert [each.first for each in (first, second, kept)] == [True, False, False]
     assert [each.action.value for each in (first, second, kept)] == [
         "RestartWorkers",
