@@ -205,6 +205,7 @@ TROUBLE = DashboardRow(
             ),
             Query(quantile(0.5, "rljob_operator_job_queue_wait_seconds", where=PLACE, window="1d"), "p50"),
             Query(quantile(0.95, "rljob_operator_job_queue_wait_seconds", where=PLACE, window="1d"), "p95"),
+            width=8,
         ),
         graph(
             Text(
@@ -216,6 +217,18 @@ TROUBLE = DashboardRow(
             Query(
                 quantile(0.95, "rljob_operator_state_duration_seconds", ("state",), where="", window="1d"), "{{state}}"
             ),
+            width=8,
+        ),
+        graph(
+            Text(
+                "Lost to recovery",
+                "s",
+                "Seconds of the last hour from the last step of an attempt to the first one of the next, by cause.",
+                NEVER,
+            ),
+            Query(f"{_rise('recovery_seconds_total', 'cause', window='1h')} > 0", "{{cause}}"),
+            stacked=True,
+            width=8,
         ),
         graph(
             Text("Restarts", "none", "Failures per hour, by cause.", NONE),

@@ -45,6 +45,8 @@ class Record:
     job: Manifest = field(default_factory=dict)
     clusters: set[str] = field(default_factory=set)
     """uids of all RayClusters of the job."""
+    heads: set[str] = field(default_factory=set)
+    """uids of all head pods of the job."""
     submissions: set[str] = field(default_factory=set)
     """Submission ids that a head pod listed."""
     scrapes: list[str] = field(default_factory=list)
@@ -149,6 +151,7 @@ def observe(kube: Kube, record: Record) -> str:
     for cluster in kube.find("rayclusters", f"rljob.dev/job={record.name}"):
         record.clusters.add(cluster["metadata"]["uid"])
     heads = kube.find("pods", f"rljob.dev/job={record.name},ray.io/node-type=head")
+    record.heads |= {head["metadata"]["uid"] for head in heads}
     address = heads[0].get("status", {}).get("podIP") if heads else None
     if address and record.status.get("state") == "Training":
         _observe_head(kube, record, address)

@@ -73,11 +73,12 @@ def test_killing_the_operator_of_an_undisturbed_run_changes_nothing(run: Record)
     assert run.created_undisturbed == (1, 1), "one cluster and one submission before the first fault"
 
 
-def test_each_fault_costs_one_attempt_one_cluster_and_one_submission(run: Record) -> None:
+def test_each_fault_costs_one_attempt_and_one_submission_and_a_lost_head_a_cluster(run: Record) -> None:
     status = run.status
     assert run.operator_kills == len(UNDISTURBED_KILL_STEPS) + len(FAULTS) + 1
     assert [attempt["number"] for attempt in status["attempts"]] == [1, 2, 3, 4]
-    assert len(run.clusters) == 4
+    # The head of the run whose worker was lost stays, with its cluster.
+    assert (len(run.clusters), len(run.heads)) == (3, 3)
     assert run.submissions == {attempt["submissionId"] for attempt in status["attempts"]}
     print(
         json.dumps(
@@ -86,6 +87,8 @@ def test_each_fault_costs_one_attempt_one_cluster_and_one_submission(run: Record
     )
     worker, head, suspended, last = status["attempts"]
     assert worker["cause"] == "Infrastructure", worker
+    assert worker["clusterName"] == head["clusterName"] != suspended["clusterName"]
+    assert all(attempt["recovery"] for attempt in (head, suspended, last))
     assert head["outcome"] in ("Lost", "Preempted"), head
     assert (suspended["outcome"], suspended["reason"]) == ("Stopped", "Suspended")
     assert last["outcome"] == "Succeeded"

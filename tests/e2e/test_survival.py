@@ -71,9 +71,9 @@ def test_an_evicted_and_a_preempted_run_lose_no_step(run: Record) -> None:
         assert run.status["attempts"][after]["resumedFromStep"] == run.attempts[before][-1]["step"]
 
 
-def test_a_preempted_run_resumes_in_the_same_cluster(run: Record) -> None:
-    evicted, preempted, stalled, _ = run.status["attempts"]
-    assert preempted["clusterName"] == stalled["clusterName"] != evicted["clusterName"]
+def test_an_evicted_and_a_preempted_run_resume_in_the_same_cluster_and_a_stalled_one_does_not(run: Record) -> None:
+    evicted, preempted, stalled, last = (attempt["clusterName"] for attempt in run.status["attempts"])
+    assert evicted == preempted == stalled != last
 
 
 def test_a_stall_is_detected_in_time_and_its_stacks_show_which_rank_waits(kube: Kube, run: Record) -> None:

@@ -47,6 +47,8 @@ def describe(job: Mapping[str, Any]) -> str:
         sections.append(_conditions(conditions))
     if attempts := status.get("attempts"):
         sections.append(_attempts(attempts, int((progress or {}).get("step", 0))))
+        if lost := [recovery_text(attempt) for attempt in attempts if attempt.get("recovery")]:
+            sections.append("\n".join(lost))
         if any(attempt.get("endTime") for attempt in attempts):
             name = evidence_name(JobIdentity(metadata.get("namespace", "default"), metadata["name"], metadata["uid"]))
             sections.append(f"records of ended attempts: configmap/{name}")
@@ -138,6 +140,13 @@ def _evaluations(evaluations: Sequence[Mapping[str, Any]]) -> str:
         state, score, message = (str(entry.get(key, ABSENT)) for key in ("state", "score", "message"))
         rows.append((str(entry["step"]), state, score, str(entry["name"]), message))
     return table(rows)
+
+
+def recovery_text(attempt: Mapping[str, Any]) -> str:
+    """Return what was lost before an attempt, the largest part first."""
+    parts = sorted(attempt["recovery"], key=lambda part: -int(part["seconds"]))
+    listed = ", ".join(f"{part['cause']} {part['seconds']} s" for part in parts)
+    return f"lost before attempt {attempt['number']}: {sum(int(part['seconds']) for part in parts)} s ({listed})"
 
 
 def _attempts(attempts: Sequence[Mapping[str, Any]], step: int) -> str:

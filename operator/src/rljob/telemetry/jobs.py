@@ -46,6 +46,14 @@ class Story:
         for attempt in now_stands.ended:
             if attempt.number not in known:
                 metrics.attempts.labels(*place, attempt.outcome, str(attempt.saved).lower()).inc()
+        self._count_recoveries(metrics, place, before)
+
+    def _count_recoveries(self, metrics: Metrics, place: Place, before: Standing) -> None:
+        counted = {recovery.number for recovery in before.recoveries}
+        for recovery in self.standing.recoveries:
+            if recovery.number not in counted:
+                for cause, seconds in recovery.seconds.items():
+                    metrics.recovery_seconds.labels(*place, cause).inc(seconds)
 
     def _count_restarts(self, metrics: Metrics, place: Place, before: Standing) -> None:
         """Count restarts with the failures that caused them; the last failure of a job causes no restart."""

@@ -20,6 +20,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from rljob.api.recovery_time import RecoveryCause
 from rljob.api.status import AttemptOutcome, FailureCause, State
 from rljob.core.attempts.job_summary import Deadline
 
@@ -121,6 +122,8 @@ class Metrics:
         for outcome in AttemptOutcome:
             for saved in ("true", "false"):
                 self.attempts.labels(*place, outcome, saved)
+        for lost in RecoveryCause:
+            self.recovery_seconds.labels(*place, lost)
         for deadline in Deadline:
             self.deadlines_exceeded.labels(*place, deadline)
         for state in (State.SUCCEEDED, State.FAILED, State.STOPPED):
@@ -178,6 +181,13 @@ class Metrics:
             *_PLACE,
             "outcome",
             "saved",
+        )
+        self.recovery_seconds = self._counter(
+            "recovery_seconds",
+            "Seconds from the last step of an attempt to the first step of the next one, by cause; Repeated: further "
+            "steps that were done before.",
+            *_PLACE,
+            "cause",
         )
         self.deadlines_exceeded = self._counter(
             "deadlines_exceeded", "Deadlines of jobs that passed (Start, Active, Progress).", *_PLACE, "deadline"

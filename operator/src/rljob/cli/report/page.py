@@ -167,6 +167,8 @@ def _sections(run: ReportRun) -> Iterator[str]:
     if run.attempts:
         attempts = [_attempt(attempt) for attempt in run.attempts]
         yield section("Attempts", table(ATTEMPT_HEAD, attempts, numbers=(0, 4, 5)))
+    if lost := [_recovery(attempt) for attempt in run.attempts if attempt.recovery]:
+        yield section("Lost to recovery", table(("before attempt", "seconds", "by cause"), lost, numbers=(0, 1)))
     if run.evaluations:
         yield section("Evaluations", table(EVALUATION_HEAD, run.evaluations, numbers=(0, 2)))
     if run.decisions:
@@ -182,6 +184,11 @@ def _sections(run: ReportRun) -> Iterator[str]:
 
 def _settings(settings: Sequence[Setting]) -> str:
     return table(("field", "value", "from"), [(s.field, s.value, s.source or "default") for s in settings])
+
+
+def _recovery(attempt: Attempt) -> tuple[str, ...]:
+    listed = ", ".join(f"{cause} {seconds} s" for cause, seconds in attempt.recovery)
+    return str(attempt.number), str(sum(seconds for _, seconds in attempt.recovery)), listed
 
 
 def _attempt(attempt: Attempt) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ class Attempt:
     """Device-seconds, including the start as far as it is known."""
     productive_seconds: float = math.nan
     """Device-seconds of steps that no later attempt repeated."""
+    recovery: tuple[tuple[str, int], ...] = ()
+    """Seconds from the last step before it to its first one, by cause."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ def _attempt(raw: Mapping[str, Any], devices: float, now: float) -> Attempt:
         last_step=int(raw.get("lastStep") or 0),
         held_seconds=held,
         productive_seconds=float(raw.get("productiveDeviceSeconds", math.nan)),
+        recovery=tuple((str(part["cause"]), int(part["seconds"])) for part in raw.get("recovery") or ()),
     )
 
 

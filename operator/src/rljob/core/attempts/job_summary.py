@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rljob.api.lifecycle import Restart
+from rljob.api.recovery_time import RecoveryCause
 from rljob.api.status import (
     Attempt,
     AttemptOutcome,
@@ -60,6 +61,15 @@ class EndedAttempt:
 
 
 @dataclass(frozen=True)
+class Recovery:
+    """What was lost before the first step of an attempt."""
+
+    number: int
+    """Number of that attempt."""
+    seconds: Mapping[RecoveryCause, int]
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """An attempt under way."""
 
@@ -79,6 +89,7 @@ class Standing:
     restarts: int
     failures: Mapping[FailureCause, int]
     ended: tuple[EndedAttempt, ...]
+    recoveries: tuple[Recovery, ...]
     deadline: Deadline | None
     """The deadline that passed last, as long as no later reason replaced it."""
     queued_since: datetime | None
@@ -121,6 +132,11 @@ def standing(current: RLJobStatus) -> Standing:
             EndedAttempt(entry.number, entry.outcome, _is_saved(entry, current))
             for entry in current.attempts
             if entry.outcome is not None
+        ),
+        recoveries=tuple(
+            Recovery(entry.number, {part.cause: part.seconds for part in entry.recovery})
+            for entry in current.attempts
+            if entry.recovery
         ),
         # For a run that was stopped for a deadline and restarts, only the stop order shows it.
         deadline=_DEADLINES.get(current.stop.reason if current.stop else "") or _DEADLINES.get(current.reason or ""),

@@ -1,4 +1,4 @@
-"""Which workers of a running cluster are gone, are leaving or were replaced, by a LIST of its pods and without a clock.
+"""Which workers of a running cluster are gone, are leaving or were replaced, by a LIST of its pods.
 
 KubeRay replaces a worker pod that is gone or has ended in the same RayCluster (v1.6.2, reconcilePods in
 ray-operator/controllers/ray/raycluster_controller.go). A replacement has not started Ray when the loss is seen.
@@ -41,6 +41,11 @@ def lost_workers(cluster: Manifest, pods: Iterable[Manifest], spec: RLJobSpec) -
 def leave(pods: Iterable[Manifest]) -> bool:
     """Report whether a worker is being deleted: it stays Ready for as long as its hook lets the run save."""
     return any(map(is_deleted, _workers(pods)))
+
+
+def is_younger(pods: Iterable[Manifest], than: str) -> bool:
+    """Report whether a worker was created after that time, RFC 3339: it has replaced another one."""
+    return any(str(pod["metadata"].get("creationTimestamp", "")) > than for pod in _workers(pods))
 
 
 def are_replaced(cluster: Manifest, pods: Iterable[Manifest]) -> bool:

@@ -23,7 +23,7 @@ from rljob.api.under_way import StopStatus
 from rljob.core import status, times
 from rljob.core.attempts.classify import Action, Failure, Verdict, classify, judge, with_doubt, with_node_faults
 from rljob.core.attempts.evidence import killed_pods
-from rljob.core.attempts.lost_workers import are_all_seen, leave, lost_workers
+from rljob.core.attempts.lost_workers import are_all_seen, is_younger, leave, lost_workers
 from rljob.core.attempts.runtime_mismatch import with_image_named
 from rljob.core.attempts.start_advice import injected_image
 from rljob.core.context import Context
@@ -194,7 +194,8 @@ def _may_keep_pods(context: Context, excluded: list[ExcludedNode]) -> bool:
         return stop.reason == Reason.WORKER_LOST
     # If all pods seem to run, a node does not answer: its pod stays, and nothing replaces it.
     pods = () if isinstance(context.observed.pods, Unseen) else context.observed.pods
-    return bool(pods) and (leave(pods) or lost_workers(cluster, pods, spec) > 0)
+    since = context.attempt.submitted_time if context.attempt is not None else times.to_text(context.now)
+    return bool(pods) and (leave(pods) or is_younger(pods, since) or lost_workers(cluster, pods, spec) > 0)
 
 
 def _result_of(failure: Failure) -> AttemptOutcome:

@@ -144,7 +144,16 @@ def test_a_node_that_is_lost_twice_takes_a_new_cluster_without_it() -> None:
     assert "in a new cluster" in str(found.message)
 
 
-@pytest.mark.parametrize(("pods", "kept"), [((worker(WAITING),), True), ((worker(),), False), (UNSEEN, False)])
+@pytest.mark.parametrize(
+    ("pods", "kept"),
+    [
+        ((worker(WAITING),), True),
+        # KubeRay was faster than the operator.
+        ((worker(creationTimestamp=times.to_text(at(1))),), True),
+        ((worker(),), False),
+        (UNSEEN, False),
+    ],
+)
 def test_ray_may_notice_first_and_a_node_that_is_silent_keeps_its_pod(pods: Any, kept: bool) -> None:  # noqa: ANN401 - pods or UNSEEN
     lost = Outcome(65, "NodeLost", "lost the worker at 10.0.0.7", last_step=3, suspect="node-7")
     told = answer({"phase": Phase.ENDED, "outcome": lost})
