@@ -1,5 +1,7 @@
 """Two jobs with quota for one: Kueue preempts the first for the more urgent one; it saves, waits and resumes.
 
+Then the first one loses a worker, whose pod is replaced without another admission.
+
 Part of `make queues`. Kueue is installed for this module and removed after it. The chart renders the queues, and
 `rljob quota` reports the usage.
 """
@@ -65,6 +67,8 @@ class Watched:
     observations: list[Observation] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     """Reasons and messages of the first job while it was not admitted."""
+    admissions: list[tuple[str, str]] = field(default_factory=list)
+    """UID of the first job's Workload and the time of its admission, before and after the loss of a worker."""
     used_at_end: float = -1.0
     """Cards in use after both jobs had ended."""
 
@@ -181,6 +185,11 @@ def watched(kube: Kube, queues: None) -> Watched:  # noqa: ARG001 - the jobs use
         )
     )
     until("the urgent job succeeds", lambda look: look.urgent == "Succeeded")
+    until("the low-priority job trains again", lambda _: _trains(found.low, 2))
+    found.admissions.append(_admission(kube))
+    recorded_run.lose_worker(kube, found.low)
+    until("its worker is replaced", lambda _: _trains(found.low, 3))
+    found.admissions.append(_admission(kube))
     until("the low-priority job succeeds", lambda look: look.low == "Succeeded")
     wait_for("no card is used", lambda: _observe(kube, found, begin).used == 0, 120, every=2)
     found.used_at_end = found.observations[-1].used
@@ -188,23 +197,44 @@ def watched(kube: Kube, queues: None) -> Watched:  # noqa: ARG001 - the jobs use
     return found
 
 
+def _trains(record: Record, attempt: int) -> bool:
+    """Return whether an attempt has made a step of its own."""
+    status = record.status
+    resumed = status["attempts"][-1].get("resumedFromStep", 0)
+    return len(status["attempts"]) == attempt and status["state"] == "Training" and record.step > resumed
+
+
+def _admission(kube: Kube) -> tuple[str, str]:
+    (workload,) = (w for w in kube.find("workloads") if w["metadata"]["ownerReferences"][0]["name"].startswith("low-"))
+    admitted = condition(workload, "Admitted")
+    assert admitted is not None
+    assert admitted["status"] == "True"
+    return workload["metadata"]["uid"], admitted["lastTransitionTime"]
+
+
 def test_the_preempted_job_saves_and_resumes_from_its_step(watched: Watched) -> None:
     status = watched.low.status
-    first, second = status["attempts"]
+    first, second, third = status["attempts"]
     print(json.dumps(status["attempts"], indent=1))
     assert (first["outcome"], first["reason"], first["cause"]) == ("Preempted", "Preempted", "Preemption")
     assert "Preempted to accommodate" in first["message"]
     assert second["resumedFromStep"] == first["lastStep"] >= PREEMPTED_AT
     assert status["progress"]["summary"] == f"{STEPS}/{STEPS}"
-    assert [line["step"] for lines in watched.low.attempts for line in lines] == list(range(1, STEPS + 1))
+    assert [line["step"] for line in watched.low.lines] == list(range(1, STEPS + 1))
+    assert (second["cause"], third["resumedFromStep"]) == ("Infrastructure", first["lastStep"])
+
+
+def test_a_lost_worker_is_replaced_under_the_same_admission(watched: Watched) -> None:
+    before, after = watched.admissions
+    assert before == after
 
 
 def test_a_preemption_does_not_count_as_a_failure(watched: Watched) -> None:
-    assert watched.low.status["counters"] == {"userFailures": 0, "infrastructureFailures": 0, "preemptions": 1}
+    assert watched.low.status["counters"] == {"userFailures": 0, "infrastructureFailures": 1, "preemptions": 1}
     assert len(watched.urgent.status["attempts"]) == 1
 
 
-def test_one_cluster_serves_both_attempts(watched: Watched) -> None:
+def test_one_cluster_serves_all_attempts(watched: Watched) -> None:
     assert len(watched.low.clusters) == len(watched.urgent.clusters) == 1
 
 

@@ -71,7 +71,7 @@ def test_an_evicted_and_a_preempted_run_lose_no_step(run: Record) -> None:
         assert run.status["attempts"][after]["resumedFromStep"] == run.attempts[before][-1]["step"]
 
 
-def test_an_evicted_and_a_preempted_run_resume_in_the_same_cluster_and_a_stalled_one_does_not(run: Record) -> None:
+def test_an_evicted_and_a_preempted_run_resume_in_the_same_cluster(run: Record) -> None:
     evicted, preempted, stalled, last = (attempt["clusterName"] for attempt in run.status["attempts"])
     assert evicted == preempted == stalled != last
 

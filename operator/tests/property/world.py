@@ -408,12 +408,8 @@ class World(Operators):
 
     def fail_head(self, code: int, message: str, **more: object) -> None:
         """End Ray in the head before it is ready; KubeRay deletes such a pod at once."""
-        terminated = {
-            "exitCode": code,
-            "reason": "Error",
-            "message": message,
-            "finishedAt": times.to_text(self.clock.now()),
-        }
+        when = times.to_text(self.clock.now())
+        terminated = {"exitCode": code, "reason": "Error", "message": message, "finishedAt": when}
         ended = {"name": "ray-head", "state": {"terminated": terminated | more}}
         self.hold_up(phase="Failed", containerStatuses=[ended])
         self.lose_head()

@@ -93,6 +93,13 @@ def test_the_step_of_the_attempt_that_runs_is_that_of_the_progress() -> None:
     assert [row.split()[4] for row in page.splitlines() if row.startswith("1  ")] == ["7"]
 
 
+def test_the_page_says_where_the_seconds_before_an_attempt_went() -> None:
+    lost = [{"cause": "Detection", "seconds": 4}, {"cause": "Imports", "seconds": 20}]
+    attempt = JOB["status"]["attempts"][0] | {"number": 2, "recovery": lost}
+    page = describe(JOB | {"status": JOB["status"] | {"attempts": [attempt]}})
+    assert "lost before attempt 2: 24 s (Imports 20 s, Detection 4 s)" in page
+
+
 def test_the_page_names_where_ended_attempts_are_written_down() -> None:
     attempt = JOB["status"]["attempts"][0] | {"endTime": "2026-01-01T00:09:00Z"}
     metadata = JOB["metadata"] | {"uid": "0a1b2c3d-0000"}

@@ -217,3 +217,13 @@ def test_no_series_names_a_job() -> None:
     metrics = Metrics()
     Ledger(metrics).refresh([(job(status=status_training(), name="secret-project"), "a")], at(0))
     assert b"secret-project" not in metrics.exposition()
+
+
+def test_what_a_recovery_cost_is_counted_once_at_its_first_step(page: Page) -> None:
+    status = training()
+    again = status["attempts"][-1] | {"number": 2, "recovery": [{"cause": "Detection", "seconds": 4}]}
+    page.see(0, ended("Lost", 3))
+    for seconds in (600, 601):
+        page.see(seconds, status | {"attempts": [status["attempts"][-1], again]})
+    assert page.read("recovery_seconds_total", cause="Detection") == 4
+    assert page.read("recovery_seconds_total", cause="Queue") == 0
