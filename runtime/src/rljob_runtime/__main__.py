@@ -39,6 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
         return check_image(Launcher(options.launcher), options.output, deep=options.deep)
     if options.command in ("exporter", "collect"):
         return beside_the_run(options, spool)
+    if options.command == "await-listener":
+        from rljob_runtime import stop
+
+        return 0 if stop.await_listener(stop.PROCESS_ONE) else 1
     if options.command == "stop":
         return 0 if stopped(options, spool) else 1
     if options.command in ("initialize", "export", "fetch-code"):
@@ -129,6 +133,10 @@ def parser() -> argparse.ArgumentParser:
         "--wait", type=float, required=True, metavar="SECONDS", help="limit, counted from the first stop request"
     )
     halt.add_argument("--head-file", type=Path, help="on a worker: file with the head's address")
+    commands.add_parser(
+        "await-listener",
+        help="wait until process 1 of this container handles SIGTERM; the preStop hook of the exporter",
+    )
     fetch = commands.add_parser("fetch-code", help="fetch one commit of a Git repository; an init container")
     fetch.add_argument("--url", required=True)
     fetch.add_argument("--revision", required=True, help="full hash of the commit")

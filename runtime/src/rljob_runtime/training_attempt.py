@@ -91,6 +91,8 @@ class TrainingAttempt:
     """Seconds of the last steps, and those of them that a trainer that stands apart waits."""
     _unpublished: tuple[int, float] | None = field(default=None, init=False)
     """Step and duration of a save that verl's tracker does not name yet."""
+    _behind: tuple[int, Mapping[str, float] | None] | None = field(default=None, init=False)
+    """A step that is saved while the run continues, and its metrics once they are known."""
     _saved_step: int | None = field(default=None, init=False)
     """The last step that was reported as saved."""
 
@@ -193,6 +195,10 @@ class TrainingAttempt:
         claims.publish(folder, claims.Owner.of(self.job, self.attempt), step)
         return step_folder(folder, step)
 
+    def saves_behind(self, step: int) -> None:
+        """Expect the report of a save after further steps."""
+        self._behind = (step, None)
+
     def saved(self, step: int, seconds: float) -> None:
         """Report a checkpoint and delete old ones as soon as verl's tracker names it.
 
@@ -214,6 +220,9 @@ class TrainingAttempt:
         print(f"rljob: step {step} is saved in {step_folder(folder, step)}: {seconds:.1f} s{length}", flush=True)  # noqa: T201
         self._drop(folder, step)
         self._saved_step = step
+        if self._behind is not None and self._behind[0] == step and self._behind[1] is not None:
+            self._write_score(step, self._behind[1])
+            self._behind = None
 
     def resumed(self, step: int) -> None:
         """Report the step that was loaded. It counts as a checkpoint of this job only in the job's own folder."""
@@ -269,6 +278,8 @@ class TrainingAttempt:
         is_sync = self.job.mode is TrainerMode.SYNC
         if (rollout := metrics.get(step_metrics.ROLLOUT_SECONDS if is_sync else step_metrics.WAIT_SECONDS)) is not None:
             self._rollout_seconds.append(rollout)
+        if self._behind is not None and self._behind[0] == step:
+            self._behind = (step, metrics)
         self._show_saved()
         self._write_score(step, metrics)
         finite = functools.partial(_finite, metrics)

@@ -81,6 +81,10 @@ class Checkpoint(Model):
     data: Literal["Same", "NewEpoch"] = "Same"
     """What a run does if the checkpoint was saved with other training data. Same: fail. NewEpoch: keep the weights and
     begin an epoch of the new data, in trainer.mode Sync only. Defaults to Same."""
+    async_: Annotated[Literal["Auto", "Off"], Field(alias="async")] = "Auto"
+    """Auto: where it is proved, each rank copies its part into host memory and writes it while the run continues: 12
+    bytes for each parameter, shared by the ranks. A killed run loses at most the save under way. Off: the run waits for
+    each save. Defaults to Auto."""
     from_: Annotated[CheckpointSource | None, Field(alias="from")] = None
     """Checkpoint of another job to start from, used while this job has none of its own."""
 

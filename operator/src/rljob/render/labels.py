@@ -50,7 +50,7 @@ RENDERER = "rljob.dev/renderer"
 
 RUNTIME_IMAGE = "rljob.dev/runtime-image"
 """Annotation of a RayCluster: the image whose runtime its pods get, with runtime.injection Auto."""
-RENDERER_VERSION = "6"
+RENDERER_VERSION = "7"
 """Increased whenever the same spec renders to a different RayCluster or job.json."""
 UNAUTHENTICATED_RAY = "rljob.dev/unauthenticated-ray"
 """Label of the pods of a Ray without token authentication, which the chart's NetworkPolicy does not open to the pods of

@@ -335,6 +335,7 @@ def _exporter(spec: RLJobSpec, secret_name: str) -> dict[str, Any]:
         "image": spec.runtime.helper_image,
         "imagePullPolicy": spec.runtime.image_pull_policy,
         "command": stopping.exporter_command(spec),
+        **stopping.exporter_hooks(),
         "env": [*_contract_env(), _token(secret_name), *(job_api if spec.runtime.unauthenticated_ray else [])],
         "ports": ports.container_ports(ports.Role.EXPORTER, None),
         # No liveness probe: on a node that is short of CPU, it would kill the exporter for answering late. Without

@@ -197,6 +197,8 @@ class JobConfig:
     groups: tuple[NodeGroup, ...] = codec.added(())
     """One per role; empty if the same nodes train and generate."""
     samples: SampleSettings = codec.added(SampleSettings())  # noqa: RUF009 - frozen
+    background_saves: bool = codec.added(default=False)
+    """Whether the ranks write their checkpoints while the run continues."""
     drafts: Drafts | None = None
     """When the rollout drafts tokens; None if it does not."""
     resume_data: ResumeData = codec.added(ResumeData.SAME)  # noqa: RUF009 - a constant

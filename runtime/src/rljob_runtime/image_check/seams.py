@@ -30,6 +30,9 @@ _BASELINES = Use(
     "verl_plugin.trainer.sync_trainer", "the first step of a job with algorithm ReMax fails", Verdict.DEGRADED
 )
 _COUNT = Use("verl_plugin.trainer.start_stages", "the trainer fails when it starts ranks and replicas")
+_BEHIND = Use(
+    "verl_plugin.trainer.background_save", "the run waits for each save, as with checkpoint.async Off", *_OPTIONAL
+)
 _DISCARDED = Use(
     "verl_plugin.trainer.discarded_tokens", "tokens of discarded responses are not counted", Verdict.DEGRADED
 )
@@ -288,6 +291,11 @@ _WORKERS = (
     *_COUNT.of(
         "verl.workers.rollout.vllm_rollout.vllm_async_server",
         "vLLMReplica.launch_servers: self",
+    ),
+    *_BEHIND.of(
+        "verl.utils.checkpoint.fsdp_checkpoint_manager",
+        "torch",
+        "FSDPCheckpointManager.save_checkpoint: self local_path hdfs_path global_step max_ckpt_to_keep",
     ),
     *_COUNT.of(
         "verl.single_controller.ray",

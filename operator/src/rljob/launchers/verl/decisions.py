@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.core.spec.decisions import SET, Answer, Question
-from rljob.launchers.verl import optimizations
+from rljob.launchers.verl import background_saves, optimizations
 from rljob.launchers.verl.sizes import micro_batch
 
 
@@ -17,4 +17,8 @@ def _micro_batch(spec: RLJobSpec) -> Answer:
     return Answer(size, "a device's share of a mini batch")
 
 
-QUESTIONS = (Question("trainer.microBatchSizePerDevice", _micro_batch), *optimizations.QUESTIONS)
+QUESTIONS = (
+    Question("trainer.microBatchSizePerDevice", _micro_batch),
+    background_saves.QUESTION,
+    *optimizations.QUESTIONS,
+)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rljob.api.v1alpha1 import RLJobSpec
 from rljob.launchers.job_config import common_config
-from rljob.launchers.verl import drafts, optimizations
+from rljob.launchers.verl import background_saves, drafts, optimizations
 from rljob.launchers.verl.algorithms import has_critic
 from rljob.launchers.verl.asynchronous import trainer_mode
 from rljob.launchers.verl.effective import baseline_of
@@ -38,6 +38,7 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
         required_paths=_required_paths(spec),
         optimizations=optimizations.optimizations(spec),
         mode=trainer_mode(spec),
+        background_saves=background_saves.decide(spec).value == background_saves.ON,
         drafts=drafts.drafts(spec),
     )
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rljob_runtime.checkpoints import data_identity, parallelism, saved_steps
 from rljob_runtime.checkpoints.prompt_ledger import LedgerMismatchError
 from rljob_runtime.training_attempt import TrainingAttempt
+from rljob_runtime.verl_plugin.trainer import background_save
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -64,20 +65,25 @@ class Publisher:
         self._inner = inner
         self._run = run
         self._seal = seal
-        self._publishes = False
+        self._publishes = self._behind = False
+        self.deferred: Path | None = None
+        """Folder of a step that is to be published later, once its callback was called."""
 
     @contextmanager
-    def publishes(self, config: DictConfig) -> Iterator[Path | None]:
+    def publishes(self, config: DictConfig, *, behind: bool = False) -> Iterator[Path | None]:
         """Yield the folder for one save, and take over the tracker; None if the job keeps no checkpoints.
 
-        An actually asynchronous save is left alone: a worker writes the tracker later and supports no other folder.
+        `behind`: the ranks write while the run continues, and `publish` follows when they have. A save that is
+        asynchronous in verl is left alone: a worker writes the tracker later and supports no other folder.
         """
         settings, place = config.actor_rollout_ref.actor.checkpoint, self._run.new_place()
         if place is None or settings.async_save:
             yield self._run.checkpoint_folder
             return
         before = config.trainer.default_local_dir
-        self._publishes = True
+        self._publishes, self._behind = True, behind
+        if behind:
+            background_save.request(place)
         settings.async_save, config.trainer.default_local_dir = True, str(place)
         try:
             yield place
@@ -86,7 +92,16 @@ class Publisher:
             raise
         finally:
             settings.async_save, config.trainer.default_local_dir = False, before
-            self._publishes = False
+            self._publishes = self._behind = False
+
+    def publish(self, step: int, made: Path) -> Path:
+        """Give a step its name. Raises FencedError if the folder has another owner."""
+        return self._run.publish(step, made)
+
+    def tell(self, trainer: Any, step: int) -> None:  # noqa: ANN401 - verl's
+        """Call the job's own callback for a step that was published behind verl's back."""
+        folder = saved_steps.step_folder(self._run.checkpoint_folder or Path(), step)
+        self._inner.on_save(trainer=trainer, global_step=step, checkpoint_dir=str(folder), async_save=False)
 
     def on_save(
         self,
@@ -98,8 +113,11 @@ class Publisher:
     ) -> None:
         """Publish the step, then call the job's own callback as verl would have done."""
         if self._publishes:
-            self._seal(Path(checkpoint_dir))
-            checkpoint_dir, async_save = str(self._run.publish(global_step, Path(checkpoint_dir))), False
+            self._seal(made := Path(checkpoint_dir))
+            if self._behind:
+                self.deferred = made
+                return
+            checkpoint_dir, async_save = str(self.publish(global_step, made)), False
         self._inner.on_save(
             trainer=trainer, global_step=global_step, checkpoint_dir=checkpoint_dir, async_save=async_save, **options
         )

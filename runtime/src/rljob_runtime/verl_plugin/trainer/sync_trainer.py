@@ -6,11 +6,14 @@ greedy response to each prompt, which is collected while the replicas are awake;
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import types
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import ray
 import transfer_queue as tq
 from omegaconf import open_dict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
@@ -18,18 +21,25 @@ from verl.utils import tensordict_utils
 
 from rljob_runtime.contract import TrainerMode
 from rljob_runtime.launcher_overrides import TRAINERS
-from rljob_runtime.verl_plugin.trainer import prompt_loader, remax_baselines
+from rljob_runtime.verl_plugin.trainer import background_save, prompt_loader, remax_baselines
 from rljob_runtime.verl_plugin.trainer.trainer import RLJobTrainer
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from tensordict import TensorDict
+    from verl.experimental.agent_loop import AgentLoopManager
+
+SETTLE_SECONDS = 30.0
+"""Wait for a save after an error of the run."""
 
 
 class SyncSteps(RLJobTrainer):
     """Our trainer for steps that end with an empty queue."""
 
     VERL_MODE = "sync"
+    _pending: background_save.PendingSave | None = None
+    _copies: bool | None = None
+    """Whether the ranks can copy what they save; None until the first save asks them."""
 
     def __init__(self, config: DictConfig) -> None:
         self._data_before: dict[str, Any] = {}
@@ -51,9 +61,62 @@ class SyncSteps(RLJobTrainer):
             super()._load_place(load, state)
 
     def on_step_begin(self) -> None:
-        """Record the data's position before this step's prompts are drawn."""
+        """Record the data's position before this step's prompts are drawn, and a save that is complete by now."""
+        self._settle(0.0)
         self._data_before = self.train_dataloader.state_dict()
         super().on_step_begin()
+
+    # A save whose ranks write while the run continues.
+
+    def _writes_behind(self) -> bool:
+        """Return whether they do so: not for the last step, and not when the run stops, which would wait for them."""
+        if not self._run.job.background_saves or self._run.checkpoint_folder is None:
+            return False
+        ends = self.global_steps >= self.total_training_steps or self._run.stop_mode() is not None
+        if not ends and self._copies is None:
+            self._copies = all(ray.get(self._in_ranks(background_save.install_in_rank)))
+        return not ends and bool(self._copies)
+
+    def _in_ranks(self, function: Callable[[object], Any]) -> list[Any]:
+        # A critic's ranks are those of the actor.
+        return [rank.__ray_call__.remote(function) for rank in self.actor_rollout_wg.workers]
+
+    def _prepare_save(self) -> None:
+        """Let the save before end first: two never overlap."""
+        self._settle(None)
+        super()._prepare_save()
+
+    def _save_is_due(self) -> bool:
+        self._settle(None)
+        return super()._save_is_due()
+
+    def _finish_save(self, begun: float) -> None:
+        """Leave a save to the ranks that write it, or report it."""
+        made, self._publisher.deferred = self._publisher.deferred, None
+        if made is None:
+            super()._finish_save(begun)
+            return
+        names = [name for found in ray.get(self._in_ranks(background_save.begun_in_rank)) for name in found]
+        publish = functools.partial(self._publisher.publish, self.global_steps, made)
+        self._run.saves_behind(self.global_steps)
+        self._pending = background_save.PendingSave(self.global_steps, made, names, publish, begun)
+
+    def _settle(self, timeout: float | None) -> None:
+        """Report the save that the ranks were writing, if it is complete. Raises what kept it from that."""
+        if (pending := self._pending) is not None and pending.settled(timeout):
+            self._pending = None
+            self._publisher.tell(self, pending.step)
+            self._run.saved(pending.step, pending.seconds)
+
+    def _fit(self, agent_loop_manager: AgentLoopManager) -> None:
+        try:
+            super()._fit(agent_loop_manager)
+        except BaseException:
+            # The ranks may still complete it, as long as they live.
+            with contextlib.suppress(Exception):
+                self._settle(SETTLE_SECONDS)
+            raise
+        self._settle(None)
 
     def _save_step_before(self) -> None:
         """Save step k-1. The next attempt must draw step k's prompts again."""

@@ -357,12 +357,20 @@ class RLJobTrainer(OptimizedTrainer):
         self._prepare_save()
         begun, dataloader = time.monotonic(), self.train_dataloader
         try:
-            with self._publisher.publishes(self.config) as folder:
+            with self._publisher.publishes(self.config, behind=self._writes_behind()) as folder:
                 made = None if folder is None else saved_steps.step_folder(folder, self.global_steps)
                 self.train_dataloader = fenced_save.FencedState(dataloader, self._run, made)
                 super()._save_checkpoint()
         finally:
             self.train_dataloader = dataloader
+        self._finish_save(begun)
+
+    def _writes_behind(self) -> bool:
+        """Return whether the ranks write the step while the run continues."""
+        return False
+
+    def _finish_save(self, begun: float) -> None:
+        """Report a save that began at that time of the monotonic clock."""
         self._run.saved(self.global_steps, time.monotonic() - begun)
 
     def on_sample_end(self) -> None:
