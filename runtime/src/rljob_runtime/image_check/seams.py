@@ -295,6 +295,7 @@ _WORKERS = (
     *_BEHIND.of(
         "verl.utils.checkpoint.fsdp_checkpoint_manager",
         "torch",
+        "FSDPCheckpointManager",
         "FSDPCheckpointManager.save_checkpoint: self local_path hdfs_path global_step max_ckpt_to_keep",
     ),
     *_COUNT.of(
