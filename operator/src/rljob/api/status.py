@@ -269,7 +269,7 @@ class Attempt(StatusModel):
     """Time of that step. Unset until the end, and if the attempt made none."""
     stop_time: Time | None = None
     """Time at which the operator ordered the stop. Unset if the attempt ended by itself."""
-    recovery: Annotated[list[RecoveryTime], Field(max_length=32, json_schema_extra=ATOMIC)] = []
+    recovery: Annotated[list[RecoveryTime], Field(max_length=17, json_schema_extra=ATOMIC)] = []
     """Seconds from the last step before this attempt to its first one, by cause. Empty if there was none before."""
     device_seconds: Long | None = None
     """Devices held, in device-seconds. While the attempt runs: devices held since its start."""

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rljob.api.base import ATOMIC, Message, NonNegative, ObjectName, StatusModel, Text, Time, Word
+from rljob.api.forms import REASON_WORD
 
 
 class InitializerStatus(StatusModel):
@@ -23,7 +24,7 @@ class InitializerStatus(StatusModel):
 class BegunStage(StatusModel):
     """A stage of a start."""
 
-    name: Word
+    name: Annotated[str, Field(max_length=64, pattern=REASON_WORD.pattern)]
     """Name of the stage."""
     since: Time
     """Time at which it began; it lasted until the next one began."""
@@ -41,7 +42,7 @@ class StartStatus(StatusModel):
     """Time at which the stage began."""
     observed_time: Time | None = None
     """Time at which the operator saw stage and detail in a report of the run; absent before the run reports."""
-    stages: Annotated[list[BegunStage], Field(max_length=32, json_schema_extra=ATOMIC)] = []
+    stages: Annotated[list[BegunStage], Field(max_length=25, json_schema_extra=ATOMIC)] = []
     """Stages of this start in the order of their beginning, the current one last."""
 
 
