@@ -129,7 +129,7 @@ def test_each_fault_costs_one_attempt_whose_seconds_add_up(ended: tuple[str, lis
     for name, row in zip(FAULTS if scope == "Auto" else OF_PODS, rows, strict=True):
         print(f"| {name} | {sum(row.values())} | {' | '.join(str(row.get(cause, 0)) for cause in causes)} |")
     for before, attempt, row in zip(attempts, attempts[1:], rows, strict=True):
-        assert {"Detection", "Checks", "Imports", "FirstStep"} <= row.keys(), (before, attempt)
+        assert {"Checks", "Imports", "FirstStep"} <= row.keys(), (before, attempt)
 
 
 def test_the_pods_that_are_left_stay(ended: tuple[str, list[Record]]) -> None:

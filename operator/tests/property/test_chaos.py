@@ -25,6 +25,7 @@ from property.scenarios import SCENARIOS, fingerprint
 
 from rljob.api.status import State
 from rljob.cluster.errors import Invalid
+from rljob.core import times
 from rljob.core.reasons import Reason
 
 # The unit tests alone reach every branch; measuring coverage here would cost minutes.
@@ -114,6 +115,19 @@ def test_an_undisturbed_scenario_ends_in_its_state_and_writes_nothing_afterwards
         world.clock.advance(1_000_000)
         world.settle()
         assert (world.words, world.job) == (words, version), "the operator wrote to a finished job"
+
+
+@pytest.mark.parametrize("name", ["head death", "worker death"])
+def test_the_causes_of_a_recovery_add_up(name: str) -> None:
+    scenario = SCENARIOS[name]
+    with contextlib.closing(scenario.begin()) as world:
+        scenario.play(world)
+        first, second = world.status.attempts
+        assert first.recovery == []
+        assert second.end_time is not None
+        assert first.last_step_time is not None
+        span = times.from_text(second.end_time) - times.from_text(first.last_step_time)
+        assert 0 < sum(part.seconds for part in second.recovery) <= span.total_seconds()
 
 
 PAIRS = [

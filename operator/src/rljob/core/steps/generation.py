@@ -24,7 +24,7 @@ from rljob.core.step import step
 from rljob.core.transitions.attempts import with_recalled
 from rljob.core.transitions.conditions import with_cluster, with_cluster_begun
 from rljob.core.transitions.pacing import next_cluster, without_step
-from rljob.core.transitions.start_stages import with_stage
+from rljob.core.transitions.start_stages import before_start, with_stage
 from rljob.core.validation.validate import warnings_of
 from rljob.render import configmap, names
 from rljob.render.accelerators import facts_of
@@ -69,7 +69,8 @@ def intend(context: Context) -> Plan:
     # A new cluster is what an annotation asks for that was set before, or with the job, or that a lost status forgot.
     asked = context.restart_request or context.status.restart_request
     services = _services(context, resolved)
-    update = {"intent": intent, "resolved": resolved, "restart_request": asked, "start": None, "services": services}
+    waited = before_start(context.status)
+    update = {"intent": intent, "resolved": resolved, "restart_request": asked, "start": waited, "services": services}
     before, new = context.status.resolved, context.status.model_copy(update=update)
     # After a lost status the cluster may exist, with a run in it.
     new = with_cluster(context, new)

@@ -12,7 +12,7 @@ from datetime import datetime
 from rljob.api.status import RLJobStatus
 from rljob.api.under_way import BegunStage, StartStatus
 from rljob.core import start_message, times
-from rljob.core.attempts.recovery_time import BEFORE_THE_RUN, PODS, pod_stages
+from rljob.core.attempts.recovery_time import BEFORE_THE_RUN, PODS, WAITING, pod_stages
 from rljob.core.observed import Manifest
 from rljob_runtime.contract import StartProgress
 
@@ -30,6 +30,11 @@ def with_stage(current: RLJobStatus, stage: str, since: str, detail: str = "") -
     before = BEFORE_THE_RUN[: BEFORE_THE_RUN.index(stage)]
     kept = [entry for entry in earlier if entry.name in before]
     return _with(current, kept, BegunStage(name=stage, since=since), detail)
+
+
+def before_start(current: RLJobStatus) -> StartStatus | None:
+    """Return what is kept for a new cluster of the start before: since when the former cluster is gone."""
+    return current.start if current.start is not None and current.start.stage == WAITING else None
 
 
 def with_pods_placed(current: RLJobStatus, head: Manifest) -> RLJobStatus:

@@ -12,6 +12,7 @@ from builders import (
     cluster,
     decide,
     job,
+    merged,
     pod,
     running,
     seen,
@@ -114,3 +115,13 @@ def test_another_attempt_begins_a_list_of_its_own() -> None:
 def test_a_run_whose_start_nobody_saw_has_none() -> None:
     """As after a lost status, or of an operator that did not record it."""
     assert with_training(RLJobStatus(), "b").start is None
+
+
+def test_a_new_cluster_keeps_since_when_the_former_one_is_gone() -> None:
+    ended = merged(status_training(), {"intent": {"ended": True}, "nextAttemptTime": times.to_text(NOW)})
+    gone = with_stage(status.read_status({"status": ended}), "Waiting", times.to_text(at(20)))
+    found = wrote(decide(seen(job(status=status.document(gone))), seconds=60)).start
+    assert found is not None
+    assert found.stages[0].name == "Waiting"
+    other = wrote(decide(seen(job(status=ended)), seconds=60)).start
+    assert other is None or "Training" not in [stage.name for stage in other.stages]
