@@ -82,7 +82,7 @@ def test_what_is_written_behind_is_the_model_at_the_time_of_the_save(tmp_path: P
 
 
 class Ranks:
-    """A worker group whose ranks write when they are told to."""
+    """A worker group whose ranks write when the test asks them to."""
 
     def __init__(self, parts: int = RANKS) -> None:
         self.names = [f"actor-{rank}" for rank in range(parts)]
