@@ -57,10 +57,10 @@ def main() -> None:
     background_save.install_in_rank(None)
     write = background_save.Writer.write
 
-    def held(writer: background_save.Writer) -> None:
+    def held(self: background_save.Writer) -> None:
         while not (folder / "go").exists():
             time.sleep(0.01)
-        write(writer)
+        write(self)
 
     background_save.Writer.write = held  # type: ignore[method-assign]
     saves.save_checkpoint(str(folder / "behind/global_step_4/actor"), global_step=4)
