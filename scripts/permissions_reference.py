@@ -17,8 +17,8 @@ account to other objects, in all namespaces: `<release>-children` judges the obj
 
 What the policies cannot judge: they see one object and not the RLJob, so they cannot compare the Secrets, volumes and
 the ServiceAccount of a RayCluster or Job with the job's spec, nor recognize a controller reference to an RLJob that
-does not exist. A RayCluster may have a volume with a projected token, which a job can ask for by `podSpecPatch`. The
-garbage collector deletes objects whose RLJob does not exist, and the limits of the namespace apply to all of them.
+does not exist. The garbage collector deletes objects whose RLJob does not exist, and the limits of the namespace apply
+to all of them.
 
 Beside resources, the account reads {", ".join(f"`{path}`" for path in DISCOVERY)}, as every account may. Users and
 the command line act with their own permissions.

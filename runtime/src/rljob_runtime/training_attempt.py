@@ -89,8 +89,8 @@ class TrainingAttempt:
     _rollout_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
     _waits: list[tuple[float, float]] = field(default_factory=list, init=False)
     """Seconds of the last steps, and those of them that a trainer that stands apart waits."""
-    _unpublished: tuple[int, float] | None = field(default=None, init=False)
-    """Step and duration of a save that verl's tracker does not name yet."""
+    _unpublished: tuple[int, float, float | None] | None = field(default=None, init=False)
+    """Step, duration and time of the end of a save that verl's tracker does not name yet."""
     _behind: tuple[int, Mapping[str, float] | None] | None = field(default=None, init=False)
     """A step that is saved while the run continues, and its metrics once they are known."""
     _saved_step: int | None = field(default=None, init=False)
@@ -199,22 +199,25 @@ class TrainingAttempt:
         """Expect the report of a save after further steps."""
         self._behind = (step, None)
 
-    def saved(self, step: int, seconds: float) -> None:
+    def saved(self, step: int, seconds: float, completed: float | None = None) -> None:
         """Report a checkpoint and delete old ones as soon as verl's tracker names it.
 
         After an asynchronous save, that happens in a later step.
         """
-        self._unpublished = (step, seconds)
+        self._unpublished = (step, seconds, completed)
         self._show_saved()
 
     def _show_saved(self) -> None:
         folder = self.checkpoint_folder
         if folder is None or self._unpublished is None or saved_steps.tracked_step(folder) != self._unpublished[0]:
             return
-        (step, seconds), self._unpublished = self._unpublished, None
+        (step, seconds, completed), self._unpublished = self._unpublished, None
         size = folder_bytes(step_folder(folder, step), SIZE_SECONDS)
         self.spool.update_progress(
-            checkpoint_step=step, checkpoint_time=time.time(), checkpoint_seconds=seconds, checkpoint_bytes=size
+            checkpoint_step=step,
+            checkpoint_time=completed or time.time(),
+            checkpoint_seconds=seconds,
+            checkpoint_bytes=size,
         )
         length = "" if size is None else f", {size} bytes"
         print(f"rljob: step {step} is saved in {step_folder(folder, step)}: {seconds:.1f} s{length}", flush=True)  # noqa: T201

@@ -5,7 +5,9 @@ A run that is killed in any phase of such a save resumes from the step before it
 
 from __future__ import annotations
 
+import errno
 import importlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -197,6 +199,29 @@ def test_a_rank_that_cannot_write_fails_the_run_with_its_words(trainer: Any) -> 
     with pytest.raises(OSError, match="step 6 was not saved: rank actor-1: OSError: No space left"):
         trainer._settle(60.0)
     assert complete_steps(folder(trainer)) == [4]
+
+
+def test_a_volume_that_is_full_fails_the_save_and_not_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _: object) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = background_save.Writer(tmp_path, "actor-0")
+    writer.begin()
+    writer.keep({"weight": torch.ones(2)}, str(tmp_path / "model.pt"))
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_text", full)
+    writer.write()
+    assert [path.name for path in tmp_path.iterdir()] == ["actor-0.failed"], "nor does it leave a part of the file"
+
+
+def test_a_save_whose_folder_is_deleted_fails(trainer: Any) -> None:
+    trainer._save_checkpoint()
+    shutil.rmtree(trainer.actor_rollout_wg.place)
+    with pytest.raises(OSError, match="was deleted"):
+        trainer._settle(60.0)
 
 
 def test_the_score_of_a_step_is_beside_it_although_it_was_saved_later(trainer: Any) -> None:

@@ -124,12 +124,12 @@ class Restart(Model):
     0."""
     scope: Literal["Auto", "Driver", "Workers", "Cluster"] = "Auto"
     """What a restart replaces. Driver: only the driver, where no pod was lost. Workers: also the workers that were
-    lost, while the other pods keep their nodes and devices. Cluster: the whole RayCluster. Auto: the driver after the
-    first failure of the run itself, lost workers after the first loss, otherwise the cluster. A lost head or a node to
-    avoid always takes a new cluster. Defaults to Auto."""
+    lost, while the other pods keep their nodes and devices. Cluster: the whole RayCluster. Auto: the driver after a
+    failure of the run itself, lost workers after a loss of workers, if it is the first failure since the last
+    checkpoint; otherwise the cluster. A lost head or a node to avoid always takes a new cluster. Defaults to Auto."""
     backoff_seconds: Count = 30
-    """Seconds to wait before the first restart, doubled for each further restart. The first restart after a loss of
-    workers waits only for their replacement. Defaults to 30."""
+    """Seconds to wait before the first restart, doubled for each further restart. A loss of workers that is the first
+    failure since the last checkpoint waits only for their replacement. Defaults to 30."""
     rules: Annotated[list[RestartRule], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
     """Rules that take precedence over the budgets and the scope above."""
 

@@ -34,15 +34,15 @@ class StartStatus(StatusModel):
     """What a start is doing, from its pods to the first step."""
 
     stage: Word
-    """What the start does now: Pods, or a stage that the run reports, such as LoadingModel, StartingReplicas or
-    FirstRollout; Training once a step is complete."""
+    """What the start does now: Waiting for the next cluster, Pods, or a stage that the run reports, such as
+    LoadingModel, StartingReplicas or FirstRollout; Training once a step is complete."""
     detail: Text = ""
     """How far the stage is, such as: 3 of 16 ranks are done. It is as old as the last write of the status."""
     since: Time
     """Time at which the stage began."""
     observed_time: Time | None = None
     """Time at which the operator saw stage and detail in a report of the run; absent before the run reports."""
-    stages: Annotated[list[BegunStage], Field(max_length=25, json_schema_extra=ATOMIC)] = []
+    stages: Annotated[list[BegunStage], Field(max_length=28, json_schema_extra=ATOMIC)] = []
     """Stages of this start in the order of their beginning, the current one last."""
 
 
@@ -64,7 +64,7 @@ class StopStatus(StatusModel):
     fault: Word | None = None
     """Class of the NPU fault that caused the stop."""
     nodes: Annotated[list[ObjectName], Field(max_length=8, json_schema_extra=ATOMIC)] = []
-    """Faulty nodes, the most severe first."""
+    """Faulty nodes, the most severe first, or those of lost workers."""
 
 
 class EndingStatus(StatusModel):

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
     from rljob.core.requirements import Evidence, Requirements
 
-"""Enough to explain why a cluster of 64 nodes does not start: the diagnosis needs samples, not all pods."""
 LOG_LINES = 5
 """The last one may be empty, or the end of a stack."""
 

@@ -25,7 +25,7 @@ Manifest = Mapping[str, Any]
 PROGRESS_WRITE_SECONDS = 30.0
 """Shortest interval between two status writes of a job that only report progress, unless many jobs share the rate."""
 PODS_LISTED_MAX = 500
-"""Of a larger cluster, some pods are not seen."""
+"""Enough to explain why a cluster of 64 nodes does not start. Of a larger one, some pods are not seen."""
 PARTIAL_SECONDS = 60
 """KubeRay creates the pods of a cluster within seconds, and the scheduler binds hundreds a second; a node that another
 job leaves is free when its pods are gone, usually within their grace period of 30 s."""

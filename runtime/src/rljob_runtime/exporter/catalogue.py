@@ -64,7 +64,8 @@ CHECKPOINT_TIME = Metric(
 CHECKPOINT_SECONDS = Metric(
     "rljob_checkpoint_seconds",
     "gauge",
-    "How long the trainer was blocked while it saved the newest checkpoint of this attempt.",
+    "How long the save of the newest checkpoint of this attempt took; the trainer is blocked for all of it, unless "
+    "checkpoint.async is in effect.",
     "current.json: checkpointSeconds",
     unit="seconds",
 )

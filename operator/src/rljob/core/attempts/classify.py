@@ -186,6 +186,7 @@ def classify(outcome: Outcome, pods: Iterable[Manifest] = (), killed: Iterable[s
 
 DOUBTFUL = frozenset(
     {
+        Reason.WORKER_LOST,
         Reason.HEAD_LOST,
         Reason.DRIVER_LOST,
         Reason.HEAD_SILENT,

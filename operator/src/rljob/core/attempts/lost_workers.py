@@ -1,7 +1,8 @@
 """Which workers of a running cluster are gone, are leaving or were replaced, by a LIST of its pods.
 
 KubeRay replaces a worker pod that is gone or has ended in the same RayCluster (v1.6.2, reconcilePods in
-ray-operator/controllers/ray/raycluster_controller.go). A replacement has not started Ray when the loss is seen.
+ray-operator/controllers/ray/raycluster_controller.go). A loss is seen as long as the replacement has not started Ray; a
+later look leaves it to Ray.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ def lost_workers(cluster: Manifest, pods: Iterable[Manifest], spec: RLJobSpec) -
     A run continues without workers that only generate: its lost replicas are replaced.
     """
     running = Counter(group_of(pod) for pod in _workers(pods) if _runs_ray(pod))
-    spared = {group.name for group in spec.worker_groups if set(group.roles) == {Role.ROLLOUT}}
-    groups = cluster["spec"].get("workerGroupSpecs") or ()
+    spared, groups = _spared(spec), cluster["spec"].get("workerGroupSpecs") or ()
     return sum(
         max(int(group.get("replicas", 0)) - running[group["groupName"]], 0)
         for group in groups
@@ -38,20 +38,29 @@ def lost_workers(cluster: Manifest, pods: Iterable[Manifest], spec: RLJobSpec) -
     )
 
 
-def leave(pods: Iterable[Manifest]) -> bool:
-    """Report whether a worker is being deleted: it stays Ready for as long as its hook lets the run save."""
-    return any(map(is_deleted, _workers(pods)))
+def leave(pods: Iterable[Manifest], spec: RLJobSpec) -> bool:
+    """Report whether such a worker is being deleted: it stays Ready for as long as its hook lets the run save."""
+    return any(map(is_deleted, _needed(pods, spec)))
 
 
-def is_younger(pods: Iterable[Manifest], than: str) -> bool:
-    """Report whether a worker was created after that time, RFC 3339: it has replaced another one."""
-    return any(str(pod["metadata"].get("creationTimestamp", "")) > than for pod in _workers(pods))
+def is_younger(pods: Iterable[Manifest], spec: RLJobSpec, than: str) -> bool:
+    """Report whether such a worker was created after that time, RFC 3339: it has replaced another one."""
+    return any(str(pod["metadata"].get("creationTimestamp", "")) > than for pod in _needed(pods, spec))
 
 
 def are_replaced(cluster: Manifest, pods: Iterable[Manifest]) -> bool:
     """Report whether all workers of a cluster are ready, and none of them is being deleted."""
     ready = [pod for pod in _workers(pods) if pod_is_ready(pod) and not is_deleted(pod)]
     return len(ready) >= wanted_workers(cluster)
+
+
+def _spared(spec: RLJobSpec) -> set[str]:
+    return {group.name for group in spec.worker_groups if set(group.roles) == {Role.ROLLOUT}}
+
+
+def _needed(pods: Iterable[Manifest], spec: RLJobSpec) -> list[Manifest]:
+    spared = _spared(spec)
+    return [pod for pod in _workers(pods) if group_of(pod) not in spared]
 
 
 def _workers(pods: Iterable[Manifest]) -> list[Manifest]:

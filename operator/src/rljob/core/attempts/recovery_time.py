@@ -86,7 +86,8 @@ def recovery_of(
     before, failed = attempts[trained[-1]], attempts[trained[-1] + 1 : -1]
     seconds = Counter[RecoveryCause]()
     moments = [*_moments(before, failed, stages), (first_step, None)]
-    end, last = times.from_text(first_step), times.from_text(moments[0][0])
+    last = times.from_text(moments[0][0])
+    end = max(times.from_text(first_step), last)
     for (_, cause), (following, _) in pairwise(moments):
         # Clocks of other nodes are in it: what they contradict takes no time.
         until = min(max(times.from_text(following), last), end)

@@ -75,9 +75,9 @@ def _restart_scope(spec: RLJobSpec) -> Answer:
     if spec.restart.scope != "Auto":
         return Answer(spec.restart.scope, SET)
     return Answer(
-        "Driver or Workers",
-        "the first failure of the run itself restarts the driver, the first loss of workers replaces them; another one "
-        "gets a new cluster",
+        "Auto",
+        "the first failure since the last checkpoint restarts the driver, or replaces lost workers; another one gets a "
+        "new cluster",
     )
 
 

@@ -150,8 +150,8 @@ def find_lost_workers(context: Context) -> Plan | None:
     living = {str((pod.get("spec") or {}).get("nodeName")) for pod in pods}
     nodes = tuple(sorted({place.node for place in held if place.works} - living))
     place = f" on {', '.join(nodes)}" if nodes else ""
-    pods_lost = "1 worker pod" if lost == 1 else f"{lost} worker pods"
-    message = f"{pods_lost} of {context.intent.cluster_name}{place} gone, and the run cannot continue without"
+    pods_lost, verb, them = ("1 worker pod", "is", "it") if lost == 1 else (f"{lost} worker pods", "are", "them")
+    message = f"{pods_lost} of {context.intent.cluster_name}{place} {verb} gone; the run cannot continue without {them}"
     return order_stop(context, Reason.WORKER_LOST, message, nodes=nodes, current=with_progress(context))
 
 

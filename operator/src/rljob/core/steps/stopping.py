@@ -15,7 +15,6 @@ from rljob.api.status import AttemptOutcome, ConditionStatus, ConditionType, Fai
 from rljob.api.under_way import StopStatus
 from rljob.core import status, times
 from rljob.core.attempts.classify import Failure, at_fault
-from rljob.core.attempts.recovery_time import WAITING
 from rljob.core.context import Context
 from rljob.core.manifest_facts import is_deleted, is_held, is_suspended, port_block
 from rljob.core.observed import Manifest, Unseen
@@ -32,7 +31,7 @@ from rljob.core.transitions.conclusions import conclude, end, end_on_request
 from rljob.core.transitions.progress import with_progress
 from rljob.core.transitions.queue_admission import with_admission
 from rljob.core.transitions.reported_end import await_exporter, outcome_seen
-from rljob.core.transitions.start_stages import with_stage
+from rljob.core.transitions.start_stages import with_cluster_gone
 from rljob.core.transitions.stop_order import order_stop
 from rljob.core.watched import Watched
 from rljob_runtime.contract import ExitCode, Outcome, Phase, Port, StopMode
@@ -253,7 +252,7 @@ def tear_down(context: Context) -> Plan:
     # What was not read counts as existing.
     if known or isinstance(live, Unseen) or isinstance(context.observed.pods, Unseen) or context.observed.pods:
         return _report_what_stays(context)
-    waiting = with_stage(context.status, WAITING, times.to_text(context.now))
+    waiting = with_cluster_gone(context.status, context.now)
     new = waiting.model_copy(
         update={"stop": None, "ray_cluster": None, "intent": context.intent.model_copy(update={"ended": True})}
     )

@@ -179,7 +179,8 @@ def _may_keep_pods(context: Context, excluded: list[ExcludedNode]) -> bool:
     """Report whether the next attempt may begin in this cluster once KubeRay has replaced its lost workers.
 
     Not without its head, which holds the state of Ray, and not to avoid a node: the affinity of pods is that with which
-    their cluster was created.
+    their cluster was created. Not if one LIST cannot show all pods, nor if no pod is lost, leaves or was replaced: then
+    a node is silent, and keeps its pod. A run that was stopped for lost workers has shown that already.
     """
     stop, cluster, spec = context.status.stop, context.cluster, context.frozen_spec
     if cluster is None or is_deleted(cluster) or is_suspended(cluster) or not are_all_seen(cluster):
@@ -192,10 +193,9 @@ def _may_keep_pods(context: Context, excluded: list[ExcludedNode]) -> bool:
         return False
     if stop is not None:
         return stop.reason == Reason.WORKER_LOST
-    # If all pods seem to run, a node does not answer: its pod stays, and nothing replaces it.
     pods = () if isinstance(context.observed.pods, Unseen) else context.observed.pods
     since = context.attempt.submitted_time if context.attempt is not None else times.to_text(context.now)
-    return bool(pods) and (leave(pods) or is_younger(pods, since) or lost_workers(cluster, pods, spec) > 0)
+    return leave(pods, spec) or is_younger(pods, spec, since) or (bool(pods) and lost_workers(cluster, pods, spec) > 0)
 
 
 def _result_of(failure: Failure) -> AttemptOutcome:

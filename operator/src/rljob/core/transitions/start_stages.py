@@ -32,6 +32,13 @@ def with_stage(current: RLJobStatus, stage: str, since: str, detail: str = "") -
     return _with(current, kept, BegunStage(name=stage, since=since), detail)
 
 
+def with_cluster_gone(current: RLJobStatus, now: datetime) -> RLJobStatus:
+    """Return the status of a job that waits for its next cluster, also after one that made no attempt."""
+    stages = current.start.stages if current.start is not None else []
+    waits = bool(stages) and stages[0].name == WAITING and all(stage.name in BEFORE_THE_RUN for stage in stages)
+    return _with(current, (), stages[0] if waits else BegunStage(name=WAITING, since=times.to_text(now)))
+
+
 def before_start(current: RLJobStatus) -> StartStatus | None:
     """Return what is kept for a new cluster of the start before: since when the former cluster is gone."""
     return current.start if current.start is not None and current.start.stage == WAITING else None

@@ -30,10 +30,11 @@ def decide(spec: RLJobSpec) -> Answer:
         return Answer(OFF, "not proved on NPUs")
     size, group = checkpoint_size(spec), spec.trainer_group
     memory = sized(spec, group).memory
-    if size is not None and memory is not None:
-        copied = size / group.nodes
-        if copied * MEMORY_SHARE > quantity(memory):
-            return Answer(OFF, f"a copy of {copied / 1e9:.1f} GB would take more than a quarter of template.memory")
+    if size is None or memory is None:
+        return Answer(OFF, "how much memory a copy takes is not known without model.architecture and template.memory")
+    copied = size / group.nodes
+    if copied * MEMORY_SHARE > quantity(memory):
+        return Answer(OFF, f"a copy of {copied / 1e9:.1f} GB would take more than a quarter of template.memory")
     return Answer(ON, "each rank copies its part into host memory, and writes it while the run continues")
 
 

@@ -130,7 +130,7 @@ def answer(name: str, *changes: Json) -> tuple[str, str]:
         ("scheduling.gang", ({"scheduling": {"gang": "Volcano"}},), "Volcano", "set in the spec"),
         ("scheduling.gang", ({"scheduling": {"gang": "Volcano", "queueName": "a"}},), "Volcano", "set in the spec"),
         ("scheduling.gang", ({"scheduling": {"gang": "None"}},), "None", "set in the spec"),
-        ("restart.scope", (), "Driver or Workers", "gets a new cluster"),
+        ("restart.scope", (), "Auto", "gets a new cluster"),
         ("restart.scope", ({"restart": {"scope": "Cluster"}},), "Cluster", "set in the spec"),
         ("stop.mode", (), "Immediate", "nothing can be saved"),
         ("stop.mode", (SAVES, {"stop": {"graceSeconds": 90}}), "Auto", "graceSeconds 90"),

@@ -78,7 +78,8 @@ def test_the_end_is_immediate_and_names_the_node() -> None:
     assert status.stop is not None
     assert (status.stop.mode, status.stop.nodes, status.state) == ("Immediate", ["node-7"], State.STOPPING)
     assert status.message == (
-        "1 worker pod of sums-0a1b2-1 on node-7 gone, and the run cannot continue without; the run is ended immediately"
+        "1 worker pod of sums-0a1b2-1 on node-7 is gone; the run cannot continue without it; "
+        "the run is ended immediately"
     )
     asked = decide(world(status=status_after(plan)))
     assert [(type(effect), effect.mode) for effect in asked.effects if isinstance(effect, StopRun)] == [

@@ -28,7 +28,7 @@ WRITTEN, FAILED = ".written", ".failed"
 """Endings of the files by which a rank reports, beside that one."""
 POLL_SECONDS = 0.5
 _begun: list[str] = []
-_writers: list[threading.Thread] = []
+_writers: list[tuple[Path, threading.Thread]] = []
 
 
 class Copying(types.ModuleType):
@@ -59,20 +59,29 @@ class Writer:
         torch.save(content, buffer)
         self.files.append((Path(path), buffer))
 
+    def begin(self) -> None:
+        """Create the file that will be the report: a volume that is full by then has room for its new name."""
+        self._scratch.touch()
+
     def write(self) -> None:
         """Write the files, and report the end."""
+        report, path = WRITTEN, self._scratch
         try:
             while self.files:
                 path, buffer = self.files.pop(0)
                 path.write_bytes(buffer.getbuffer())
-            report, said = WRITTEN, ""
         except Exception as error:  # noqa: BLE001 - the trainer raises it
-            report, said = FAILED, f"{type(error).__name__}: {error}"
-        scratch = self.place / f"{self.name}.scratch"
+            report = FAILED
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+                self._scratch.write_text(f"{type(error).__name__}: {error}")
         # Without the folder, another attempt has taken over.
         with contextlib.suppress(OSError):
-            scratch.write_text(said)
-            scratch.rename(self.place / f"{self.name}{report}")
+            self._scratch.rename(self.place / f"{self.name}{report}")
+
+    @property
+    def _scratch(self) -> Path:
+        return self.place / f"{self.name}.scratch"
 
 
 def install_in_rank(_: object) -> bool:
@@ -95,16 +104,18 @@ def install_in_rank(_: object) -> bool:
         if local_path is None or place is None or not (place / REQUEST).exists():
             original(self, local_path, *arguments, **options)
             return
-        _finish_writers()
+        _finish_writers(before=place)
         writer = Writer(place, f"{Path(local_path).name}-{self.rank}")
+        writer.begin()
         torch, module.torch = module.torch, Copying(module.torch, writer.keep)
         try:
             original(self, local_path, *arguments, **options)
         finally:
             module.torch = torch
         _begun.append(writer.name)
-        _writers.append(threading.Thread(target=writer.write, daemon=True))
-        _writers[-1].start()
+        thread = threading.Thread(target=writer.write, daemon=True)
+        _writers.append((place, thread))
+        thread.start()
 
     setattr(save, MARK, True)
     module.FSDPCheckpointManager.save_checkpoint = save
@@ -118,9 +129,11 @@ def begun_in_rank(_: object) -> list[str]:
     return found
 
 
-def _finish_writers() -> None:
-    while _writers:
-        _writers.pop().join()
+def _finish_writers(before: Path | None = None) -> None:
+    """Wait for what earlier saves write; the critic is part of the save of the actor."""
+    for entry in [entry for entry in _writers if entry[0] != before]:
+        entry[1].join()
+        _writers.remove(entry)
 
 
 @dataclass
@@ -137,6 +150,8 @@ class PendingSave:
     began: float
     seconds: float = 0.0
     """From the begin of the save until the step had its name."""
+    completed: float = 0.0
+    """Unix time at which it had."""
     error: BaseException | None = None
     _thread: threading.Thread = field(init=False)
 
@@ -151,17 +166,18 @@ class PendingSave:
             self.publish()
         except BaseException as error:  # noqa: BLE001 - raised by `settle`, in the trainer's thread
             self.error = error
-        self.seconds = time.monotonic() - self.began
+        self.seconds, self.completed = time.monotonic() - self.began, time.time()
 
     def _await_ranks(self) -> None:
         place, left = self.made.parent, list(self.names)
-        while left:
+        while left := [name for name in left if not _exists(place / f"{name}{WRITTEN}")]:
             for name in left:
-                if (failed := place / f"{name}{FAILED}").exists():
-                    raise OSError(f"step {self.step} was not saved: rank {name}: {failed.read_text()}")
-            left = [name for name in left if not (place / f"{name}{WRITTEN}").exists()]
-            if left:
-                time.sleep(POLL_SECONDS)
+                if _exists(failed := place / f"{name}{FAILED}"):
+                    said = failed.read_text() or "it could not write"
+                    raise OSError(f"step {self.step} was not saved: rank {name}: {said}")
+            if not _exists(place, otherwise=True):
+                raise OSError(f"step {self.step} was not saved: {place} was deleted")
+            time.sleep(POLL_SECONDS)
         for name in (REQUEST, *(f"{name}{WRITTEN}" for name in self.names)):
             (place / name).unlink(missing_ok=True)
 
@@ -173,6 +189,14 @@ class PendingSave:
         if self.error is not None:
             raise self.error
         return True
+
+
+def _exists(path: Path, *, otherwise: bool = False) -> bool:
+    """Return whether a path exists. A volume that does not answer now may do so at the next look."""
+    try:
+        return path.exists()
+    except OSError:
+        return otherwise
 
 
 def request(place: Path) -> None:

@@ -77,6 +77,11 @@ class SyncSteps(RLJobTrainer):
             self._copies = all(ray.get(self._in_ranks(background_save.install_in_rank)))
         return not ends and bool(self._copies)
 
+    def _abandon_if_stopped(self, partition_id: str) -> None:
+        """Report a save that has become complete during the rollout."""
+        self._settle(0.0)
+        super()._abandon_if_stopped(partition_id)
+
     def _in_ranks(self, function: Callable[[object], Any]) -> list[Any]:
         # A critic's ranks are those of the actor.
         return [rank.__ray_call__.remote(function) for rank in self.actor_rollout_wg.workers]
@@ -106,7 +111,7 @@ class SyncSteps(RLJobTrainer):
         if (pending := self._pending) is not None and pending.settled(timeout):
             self._pending = None
             self._publisher.tell(self, pending.step)
-            self._run.saved(pending.step, pending.seconds)
+            self._run.saved(pending.step, pending.seconds, pending.completed)
 
     def _fit(self, agent_loop_manager: AgentLoopManager) -> None:
         try:
