@@ -32,6 +32,7 @@ READ_BY_THE_OPERATOR = {
     "model.architecture": "core.spec.model_shape",
     "model.config": "core.spec.model_shape",
     "model.memoryCheck": "launchers.verl.checks.memory",
+    "checkpoint.async": "launchers.verl.background_saves",
     "checkpoint.volume": "core.validation.lifecycle",
     "checkpoint.from.job": "core.spec.checkpoint_source",
     "suspend": "core.steps.stopping",
