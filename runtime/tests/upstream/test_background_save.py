@@ -83,6 +83,14 @@ def test_what_is_written_behind_is_the_model_at_the_time_of_the_save(tmp_path: P
     assert reports == {".background", "actor-0.written", "actor-1.written", "global_step_4"}
 
 
+def test_a_real_run_continues_while_its_steps_are_saved(tmp_path: Path, real_training: Any) -> None:
+    told = real_training(tmp_path, "run", steps=4, background=True, overrides={"trainer.save_freq": 2})
+    made = tmp_path / "run/checkpoints"
+    assert (len(told["steps"]), complete_steps(made), tracked_step(made)) == (4, [2, 4], 4)
+    assert all(has_every_part(made / f"global_step_{step}") for step in (2, 4))
+    assert not list(made.glob(".saving-*"))
+
+
 class Ranks:
     """A worker group whose ranks write when the test asks them to."""
 

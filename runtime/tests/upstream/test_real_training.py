@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.checkpoints.saved_steps import complete_steps, has_every_part, tracked_step
 from rljob_runtime.contract import Finish, Sample
 
 HERE = Path(__file__).parent
@@ -116,7 +115,6 @@ def run(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
         f"{ACTOR}.optim.lr": 1e-5,
         f"{SUFFIX}.method": "suffix",
         f"{SUFFIX}.num_speculative_tokens": 3,
-        "trainer.save_freq": 2,
         "global_profiler.tool": "torch",
         "global_profiler.steps": [PROFILED],
         "global_profiler.save_path": str(folder / "run" / "traces"),
@@ -129,7 +127,6 @@ def run(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
         "run",
         steps=TRAINED,
         spread=0.3,
-        background=True,
         overrides=overrides,
         optimizations={"skip_old_log_prob": True, "gc_freeze": True, "late_binding": True},
         drafts={"max_sequences": 1_000, "history_bytes": 1 << 26, "needs_suffix_trees": True},
@@ -179,14 +176,6 @@ def test_answers_of_the_first_and_of_the_last_step_are_recorded_with_their_score
         assert min(scores) == pytest.approx(metrics["critic/score/min"])
         assert max(each.tokens or 0 for each in samples) == metrics["response_length/max"]
         assert all((each.finish is Finish.LENGTH) == (each.tokens == 64) for each in samples)
-
-
-def test_saves_are_complete_although_the_run_continues_meanwhile(run: Run) -> None:
-    folder = run.folder / "checkpoints"
-    steps = complete_steps(folder)
-    assert (steps, tracked_step(folder)) == ([2, 4, TRAINED], TRAINED)
-    assert all(has_every_part(folder / f"global_step_{step}") for step in steps)
-    assert not list(folder.glob(".saving-*"))
 
 
 def test_each_process_freezes_its_objects_once(run: Run) -> None:
