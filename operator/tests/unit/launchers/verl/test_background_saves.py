@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from builders import IDENTITY, LAUNCHER, Json, merged, saving, small_spec, typed
+from builders import IDENTITY, Json, merged, saving, small_spec, typed
 
+from rljob.launchers import LAUNCHER
 from rljob.launchers.verl.background_saves import decide
 
 KNOWN = {"model": {"architecture": "Qwen2.5-0.5B"}}
