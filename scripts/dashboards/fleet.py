@@ -226,7 +226,7 @@ TROUBLE = DashboardRow(
                 "Seconds of the last hour from the last step of an attempt to the first one of the next, by cause.",
                 NEVER,
             ),
-            Query(f"{_rise('recovery_seconds_total', 'cause', window='1h')} > 0", "{{cause}}"),
+            Query(_rise("recovery_seconds_total", "cause", window="1h"), "{{cause}}"),
             stacked=True,
             width=8,
         ),
