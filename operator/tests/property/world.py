@@ -386,7 +386,8 @@ class World(Operators):
         address, runs = f"10.0.0.{self.pods_made}", {"name": "ray-worker", "state": {"running": {}}}
         ready = {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]}
         for worker in self.worker_pods:
-            whole = {**worker["status"], **ready, "containerStatuses": [runs]}
+            scheduled = worker["status"]["conditions"][:1]
+            whole = {**ready, "conditions": [*scheduled, *ready["conditions"]], "containerStatuses": [runs]}
             self.cluster.edit(POD, KEY.namespace, worker["metadata"]["name"], methodcaller("update", status=whole))
         self.cluster.edit(POD, KEY.namespace, pod["metadata"]["name"], lambda p: p.update(status=ready))
         workers = sum(group["replicas"] for group in owner["spec"]["workerGroupSpecs"])
