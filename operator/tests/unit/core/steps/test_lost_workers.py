@@ -116,7 +116,7 @@ def test_the_next_attempt_waits_for_nothing_but_the_replacement() -> None:
     leaves = worker(deletionTimestamp=times.to_text(at(300)))
     for pods, ready in (((worker(WAITING),), 1), ((leaves,), 1), ((worker(),), 0)):
         waiting = then(*pods, ready=ready)
-        assert waiting.status is None or wrote(waiting).intent.awaits_workers, pods  # type: ignore[union-attr]
+        assert waiting.status is None or waiting.status["intent"]["awaitsWorkers"], pods
     going = wrote(then(worker(), ready=1)).intent
     assert going is not None
     assert (going.awaits_workers, going.attempt) == (False, 0)

@@ -39,7 +39,7 @@ class Copying(types.ModuleType):
         self._torch = torch
         self.save = save
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever torch has
         return getattr(self._torch, name)
 
 
