@@ -360,6 +360,13 @@ def test_a_module_is_found_as_a_name_of_its_package(tmp_path: Path) -> None:
     assert [sources.find("fake", name).found for name in ("part", "version", "gone")] == [True, True, False]
 
 
+def test_what_a_module_imports_is_found_as_a_name_of_it(tmp_path: Path) -> None:
+    (tmp_path / "fake.py").write_text("import one, two.part, three as other\n")
+    sources = Sources([str(tmp_path)])
+    found = [sources.find("fake", name).found for name in ("one", "two", "other", "three", "part")]
+    assert found == [True, True, True, False, False]
+
+
 def test_a_folder_without_init_is_searched(tmp_path: Path) -> None:
     (tmp_path / "fake" / "inner").mkdir(parents=True)
     (tmp_path / "fake" / "inner" / "part.py").write_text("name = 1\n")

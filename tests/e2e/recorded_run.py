@@ -272,10 +272,18 @@ def suspend(kube: Kube, record: Record, asked: Callable[[], object] = lambda: No
     wait_for("the job is suspended", is_suspended, 400, every=2)
     assert not kube.find("pods", f"ray.io/cluster={cluster}")
     record.freed_seconds = time.monotonic() - begin
+    _patch(kube, "rljob", record.name, json.dumps({"spec": {"suspend": False, **_short_steps(record)}}))
+
+
+def shorten_steps(kube: Kube, record: Record) -> None:
+    """Give the next attempt of the contract driver short steps."""
+    _patch(kube, "rljob", record.name, json.dumps({"spec": _short_steps(record)}))
+
+
+def _short_steps(record: Record) -> Manifest:
     spec = record.job["spec"]
     paced = spec["runtime"]["image"] == runs.CONTRACT_IMAGE and spec.get("launcher", {}).get("type") != "Command"
-    shorter_steps = runs.pace(runs.SHORT_STEP_SECONDS) if paced else {}
-    _patch(kube, "rljob", record.name, json.dumps({"spec": {"suspend": False, **shorter_steps}}))
+    return runs.pace(runs.SHORT_STEP_SECONDS) if paced else {}
 
 
 def preempt(kube: Kube, record: Record) -> None:

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rljob_runtime.checkpoints import claims, saved_steps
 from rljob_runtime.checkpoints.saved_steps import complete_steps, has_every_part, tracked_step
 from rljob_runtime.outcomes import FencedError
 from rljob_runtime.verl_plugin.trainer import background_save
 
+torch = pytest.importorskip("torch")
 HERE = Path(__file__).parent
 RANKS, SECONDS = 2, 300
 

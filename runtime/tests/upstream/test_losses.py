@@ -149,7 +149,7 @@ def test_a_process_that_died_by_itself_is_lost_with_its_last_lines(
 
     monkeypatch.setattr(losses, "POLL_SECONDS", 0.5)
     monkeypatch.setattr(losses, "PROCESS_REPORT_SECONDS", 0.5)
-
+    monkeypatch.setattr(lost_processes, "LOG_SECONDS", SECONDS)
     node = cluster.add_node(**WORKER).node_id
     trainer, stranger = actors()
     pid = ray.get(trainer.pid.remote("signal"))

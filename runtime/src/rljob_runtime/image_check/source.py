@@ -68,9 +68,11 @@ class Sources:
                 return module, node
             if isinstance(node, ast.Assign | ast.AnnAssign) and name in _targets(node):
                 return module, node
+            if isinstance(node, ast.Import) and name in {_bound(alias) for alias in node.names}:
+                return module, node
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
-                    if (alias.asname or alias.name) == name:
+                    if _bound(alias) == name:
                         return self._definition(self._imported(module, node), alias.name, hops - 1)
         if self._spec(f"{module}.{name}") is not None:
             return module, ast.Module([], [])
@@ -165,6 +167,11 @@ def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
         elif isinstance(node, ast.With):
             found += _statements(node.body)
     return found
+
+
+def _bound(alias: ast.alias) -> str:
+    """Return the name that an import gives to what it imports."""
+    return alias.asname or alias.name.partition(".")[0]
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> set[str]:
