@@ -277,6 +277,24 @@ e.?name.orValue('') == 'ASCEND_VISIBLE_DEVICES' && e.?value.orValue('') == 'void
     ).join(', ')).filter(s, s != '')
 {{- end }}
 
+{{- /* The folders of a node's system that volumes name, where the limit host-paths is not set: whoever mounts one of
+these takes the node. Paths that could be spelt otherwise count too. */}}
+{{- define "rljob.cel.systemFolders" -}}
+- name: systemFolders
+  expression: >-
+    {{ not (kindIs "invalid" .Values.policies.limits.hostPaths) }} || 'limits.rljob.dev/host-paths' in variables.limits
+    ? [] : variables.hostPaths.filter(p, p.contains('..') || p.contains('//') || p.contains('/./')
+      || p.matches('^/?[.]?$|^/(bin|boot|dev|etc|lib[^/]*|opt/cni|proc|root|run|sbin|snap|sys|usr|var)(/.*)?$|^/opt/?$'))
+{{- end }}
+
+{{- define "rljob.cel.systemFoldersValidation" -}}
+- expression: size(variables.systemFolders) == 0
+  messageExpression: >-
+    variables.field + ': hostPath ' + variables.systemFolders.join(', ') + ' is of the system of a node, which only the '
+    + 'limit of ' + variables.place + ' opens to jobs (limits.rljob.dev/host-paths); use a folder of data, or a '
+    + 'PersistentVolumeClaim'
+{{- end }}
+
 {{- /* One validation per check of files/pod-security.yaml, and those of the other limits. `unless`: a condition under
 which nothing is judged, as a prefix. */}}
 {{- define "rljob.cel.commonValidations" -}}

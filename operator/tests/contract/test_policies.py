@@ -57,8 +57,16 @@ def test_every_attack_is_refused_with_field_and_fix(site: Site) -> None:
 
 
 def test_an_admin_may_do_the_same_where_the_namespace_has_no_limits(site: Site) -> None:
+    """All but mount the system of a node, which a limit has to name."""
     manifests = {key: rlrecipe(a.recipe) if a.recipe else rljob(a.spec) for key, a in ATTACKS.items()}
-    assert site.refused(OPEN, None, manifests) == {}
+    answers = site.refused(OPEN, None, manifests)
+    assert set(answers) == {
+        *("a folder of the node", "a folder above an allowed one", "a folder of the node by way of a recipe")
+    }
+    for said in answers.values():
+        assert "is of the system of a node, which only the limit of namespace" in said
+    data = rljob(small_spec(template({"volumes": [{"name": "d", "hostPath": {"path": "/mnt/varied/etc"}}]})))
+    assert site.refused(OPEN, User.AUTHOR, {"data": data}) == {}
 
 
 def test_a_good_author_passes(site: Site) -> None:

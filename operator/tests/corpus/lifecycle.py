@@ -231,6 +231,11 @@ BAD = {
         "spec.export",
         "trainer.mode is Evaluate, which trains nothing to export; remove it",
     ),
+    "an evaluation of checkpoints whose interval is not known": Bad(
+        merged(saved(), {"checkpoint": {"everySteps": None}, "evaluation": {}}),
+        "spec.evaluation.every",
+        "spec.checkpoint.everySteps is not set; set it",
+    ),
     "an evaluation without a checkpoint": Bad(
         {"evaluation": {}}, "spec.evaluation", "requires spec.checkpoint, whose steps are evaluated; set path"
     ),

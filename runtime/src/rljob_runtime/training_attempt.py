@@ -93,6 +93,8 @@ class TrainingAttempt:
     """Step, duration and time of the end of a save that verl's tracker does not name yet."""
     _behind: tuple[int, Mapping[str, float] | None] | None = field(default=None, init=False)
     """A step that is saved while the run continues, and its metrics once they are known."""
+    _interval: int | None = field(default=None, init=False)
+    """Steps between checkpoints, as reported last."""
     _saved_step: int | None = field(default=None, init=False)
     """The last step that was reported as saved."""
 
@@ -242,6 +244,18 @@ class TrainingAttempt:
         self.spool.update_progress(**shown)
 
     @property
+    def step_seconds(self) -> float | None:
+        """The median over the last steps, from the start of a step to its record, which includes saves."""
+        return statistics.median(self._step_seconds) if self._step_seconds else None
+
+    def show_interval(self, steps: int) -> None:
+        """Report after how many steps the next checkpoint is saved."""
+        if steps != self._interval:
+            self._interval = steps
+            with contextlib.suppress(OSError):  # as the phase
+                self.spool.update_progress(save_every_steps=steps)
+
+    @property
     def has_begun(self) -> bool:
         """Whether the attempt has started a step. Until then the launcher may end it at any time."""
         return self._step_begun is not None
@@ -296,7 +310,7 @@ class TrainingAttempt:
             cluster_idle_ratio=finite(step_metrics.CLUSTER_IDLE),
             step_seconds=finite("timing_s/step"),
             first_step=self._first_step,
-            median_step_seconds=statistics.median(self._step_seconds) if self._step_seconds else None,
+            median_step_seconds=self.step_seconds,
             median_rollout_seconds=statistics.median(self._rollout_seconds) if self._rollout_seconds else None,
         )
         self.mirror.append_step(record)

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rljob.api.base import ATOMIC, Model, Path
-from rljob.api.lifecycle import Checkpoint
 from rljob.api.training import Data, ModelSource, Reward, Trainer
 from rljob_runtime.contract.command import CheckpointFence, CheckpointLayout, CommandStop, ProgressSource
 
@@ -146,13 +145,6 @@ class CommandTrainer(Trainer):
     """Never read. `core.validation.launcher_fields` refuses every field but steps."""
 
 
-class CommandFolder(Checkpoint):
-    """The part of `checkpoint` that a Command job has: the command decides when it saves."""
-
-    every_steps: Literal[1] = 1
-    """Never read, as above."""
-
-
 NO_PATH = "/dev/null"
 NO_MODEL = ModelSource(path=NO_PATH)
 """Takes the place of `model`, `data` and `reward` in the spec of a Command job, where nothing reads them: they are
@@ -205,7 +197,7 @@ READS: dict[str, Reads] = {
             "optimizations": frozenset({"coreBinding"}),
             "checkpoint": frozenset({"path", "volume", "keep", "resume", "from"}),
         },
-        parts={"trainer": CommandTrainer, "checkpoint": CommandFolder},
+        parts={"trainer": CommandTrainer},
         stand_ins={"model": NO_MODEL, "data": NO_DATA, "reward": NO_REWARD, "trainer": CommandTrainer()},
         instead=_IN_ARGUMENTS,
         instead_of={

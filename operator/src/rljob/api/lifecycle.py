@@ -71,8 +71,10 @@ class Checkpoint(Model):
     volume: Label | None = None
     """Name of the volume that holds path. Defaults to the volume with the longest mount path that is a prefix of path.
     """
-    every_steps: Count
-    """Number of steps between checkpoints; the last step saves one as well. A command decides that by itself."""
+    every_steps: Count | None = None
+    """Number of steps between checkpoints; the last step saves one as well. Without it, as often as loses least by the
+    measured seconds of saves and steps and the losses to expect: shown as status.progress.saveEverySteps. A command
+    decides that by itself."""
     keep: Count | None = None
     """Number of checkpoints to keep. Defaults to all."""
     resume: Literal["Auto", "Never", "Required"] = "Auto"

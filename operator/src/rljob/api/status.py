@@ -306,6 +306,8 @@ class Progress(StatusModel):
     """Median duration of the attempt's steps in seconds, including saving and validation."""
     median_rollout_seconds: Metric | None = None
     """Median duration of the attempt's rollouts in seconds, from the first request to the last response."""
+    save_every_steps: NonNegative | None = None
+    """Number of steps between checkpoints that the trainer has decided, where the job states none."""
     eta: Time | None = None
     """Time at which the run is expected to finish at the current pace."""
     observed_time: Time | None = None

@@ -287,7 +287,7 @@ class RLJobSpec(Model):
     verl: Verl = Verl()
     """Settings of verl that have no field."""
 
-    @field_validator("model", "data", "reward", "trainer", "checkpoint", mode="wrap")
+    @field_validator("model", "data", "reward", "trainer", mode="wrap")
     @classmethod
     def _read_by_the_launcher(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:  # noqa: ANN401 - of several fields
         """Require what the launcher reads. It is parsed before these fields; one that is invalid requires nothing."""
@@ -308,6 +308,12 @@ class RLJobSpec(Model):
     def command(self) -> Command | None:
         """Return the command that trains; None if something else does."""
         return self.launcher.command if self.launcher.type is LauncherType.COMMAND else None
+
+    @property
+    def auto_saves(self) -> bool:
+        """Report whether the trainer decides how often it saves."""
+        every = "checkpoint.everySteps"
+        return self.checkpoint is not None and self.checkpoint.every_steps is None and self.reads(every)
 
     @property
     def reports_steps(self) -> bool:

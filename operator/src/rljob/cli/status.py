@@ -36,8 +36,10 @@ def describe(job: Mapping[str, Any]) -> str:
     if progress := status.get("progress"):
         sections.append(describe_progress({**progress, "eta": figures.ends(status)}))
     if saved := status.get("checkpoint"):
+        every = (progress or {}).get("saveEverySteps")
+        decided = f"; every {every} steps, as decided by what a save costs" if every else ""
         sections.append(
-            f"checkpoint of step {saved['step']}, saved {saved.get('savedTime', ABSENT)}, in {saved['path']}"
+            f"checkpoint of step {saved['step']}, saved {saved.get('savedTime', ABSENT)}, in {saved['path']}{decided}"
         )
     if evaluations := (status.get("evaluation") or {}).get("steps"):
         sections.append(_evaluations(evaluations))

@@ -26,6 +26,7 @@ JOB: dict[str, Any] = {
             "tokensPerSecondPerCard": "310.2",
             "stepSeconds": "3.7",
             "clusterIdleRatio": "0.12",
+            "saveEverySteps": 35,
             "eta": "2026-01-01T00:02:00Z",
         },
         "rayCluster": {"name": "sums-abcde-1", "dashboardURL": "http://10.0.0.1:8265"},
@@ -73,7 +74,7 @@ def test_the_page_has_the_last_checkpoint_and_the_evaluations() -> None:
     saved = {"step": 10, "path": "/data/ckpt", "savedTime": "2026-01-01T00:01:30Z"}
     entry = {"step": 10, "name": "sums-0a1b2-e10", "state": "Succeeded", "score": "0.75"}
     page = describe({**JOB, "status": {**JOB["status"], "checkpoint": saved, "evaluation": {"steps": [entry]}}})
-    assert "checkpoint of step 10, saved 2026-01-01T00:01:30Z, in /data/ckpt" in page
+    assert "checkpoint of step 10, saved 2026-01-01T00:01:30Z, in /data/ckpt; every 35 steps, as decided" in page
     assert "10              Succeeded  0.75   sums-0a1b2-e10  -" in page
 
 

@@ -199,6 +199,8 @@ class JobConfig:
     samples: SampleSettings = codec.added(SampleSettings())  # noqa: RUF009 - frozen
     background_saves: bool = codec.added(default=False)
     """Whether the ranks write their checkpoints while the run continues."""
+    auto_saves: bool = codec.added(default=False)
+    """Whether the trainer decides how often it saves."""
     drafts: Drafts | None = None
     """When the rollout drafts tokens; None if it does not."""
     resume_data: ResumeData = codec.added(ResumeData.SAME)  # noqa: RUF009 - a constant

@@ -40,6 +40,10 @@ class AttemptVariable(enum.StrEnum):
     JOB_DIGEST = "RLJOB_JOB_DIGEST"
     CHECKPOINT_STEP = "RLJOB_CHECKPOINT_STEP"
     """The last step that the job is known to have in its checkpoint folder; absent if none is known."""
+    LOSSES = "RLJOB_LOSSES"
+    """Attempts of the job that ended with a failure so far; 0 if absent."""
+    HELD_DEVICE_SECONDS = "RLJOB_HELD_DEVICE_SECONDS"
+    """Device-seconds that the job has held so far; 0 if absent."""
 
 
 class PodVariable(enum.StrEnum):

@@ -162,6 +162,8 @@ class Progress:
     """How long the trainer was blocked by saving it; absent for a checkpoint of an earlier attempt."""
     checkpoint_bytes: int | None = None
     """Total size of its files; absent if counting took longer than two seconds."""
+    save_every_steps: int | None = None
+    """Steps between two checkpoints, where the trainer decides that; absent elsewhere."""
     preflight: Preflight | None = None
     start: StartProgress | None = None
     """What the start is doing; absent once a step is complete, and from images that do not report it."""

@@ -27,6 +27,7 @@ def plausible(answer: Progress, now: datetime) -> Progress:
     total = min(max(answer.total_steps, step), STEP_MAX) if answer.total_steps > 0 else 0
     seconds, saved, median = answer.step_seconds, answer.checkpoint_step, answer.median_step_seconds
     resumed, size, rollout = answer.resumed_from_step, answer.checkpoint_bytes, answer.median_rollout_seconds
+    interval = answer.save_every_steps
     return replace(
         answer,
         step=step,
@@ -43,6 +44,7 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         start=_start(answer.start, now) if answer.phase is Phase.STARTING else None,
         notes=tuple(dict.fromkeys(bounded(note, NOTE_LIMIT) for note in answer.notes[:NOTES_MAX] if note)),
         verl_version=answer.verl_version if VERSION.fullmatch(answer.verl_version) else "",
+        save_every_steps=interval if interval is not None and 0 < interval <= STEP_MAX else None,
         checkpoint_bytes=size if size is not None and 0 <= size <= BYTES_MAX else None,
     )
 

@@ -46,7 +46,7 @@ def _begin(context: Context, spec: RLJobSpec) -> Plan | None:
 def _due(context: Context, spec: RLJobSpec, evaluation: Evaluation) -> int | None:
     """Return the step to evaluate now; the newest checkpoint is the only one that counts."""
     saved, checkpoint = context.status.checkpoint, spec.checkpoint
-    if saved is None or checkpoint is None:
+    if saved is None or checkpoint is None or checkpoint.every_steps is None:
         return None
     # After a restart the same step may be trained and saved again.
     last = max((entry.step for entry in EVALUATIONS.of(context.status).steps), default=0)

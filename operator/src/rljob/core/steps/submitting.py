@@ -77,6 +77,12 @@ def _submission(context: Context) -> SubmitJob:
     spec, saved = context.frozen_spec, context.status.checkpoint
     if saved is not None and spec is not None and spec.checkpoint is not None and saved.path == spec.checkpoint.path:
         environment[AttemptVariable.CHECKPOINT_STEP] = str(saved.step)
+    if spec is not None and spec.auto_saves:
+        failed = context.status.counters.user_failures + context.status.counters.infrastructure_failures
+        environment |= {
+            AttemptVariable.LOSSES: str(failed),
+            AttemptVariable.HELD_DEVICE_SECONDS: str(context.status.usage.device_seconds),
+        }
     return SubmitJob(
         pod_ip=str(pod["status"]["podIP"]),
         pod_uid=intent.head_pod_uid,

@@ -22,6 +22,9 @@ def _something_can_be_evaluated(spec: RLJobSpec) -> Iterator[Violation]:
         yield Violation(EVALUATION, "trainer.mode is Evaluate, which saves nothing to evaluate; remove it")
     elif spec.checkpoint is None:
         yield Violation(EVALUATION, "requires spec.checkpoint, whose steps are evaluated; set path and everySteps")
+    elif spec.auto_saves:
+        every = "counts checkpoints of a fixed interval, and spec.checkpoint.everySteps is not set; set it"
+        yield Violation(f"{EVALUATION}.every", every)
 
 
 def job_spec(spec: RLJobSpec, accelerators: AcceleratorTable) -> RLJobSpec | Violation | None:

@@ -38,6 +38,7 @@ def job_config(job: JobIdentity, spec: RLJobSpec, generation: int, earlier_path:
         required_paths=_required_paths(spec),
         optimizations=optimizations.optimizations(spec),
         mode=trainer_mode(spec),
+        auto_saves=spec.auto_saves,
         background_saves=background_saves.decide(spec).value == background_saves.ON,
         drafts=drafts.drafts(spec),
     )

@@ -94,6 +94,13 @@ def _profile_rows() -> Iterator[OverrideRow]:
         yield row(f"{of_role}.tool_config.npu.analysis", config, lambda *_: False, both(when, ATLAS))
 
 
+def _save_freq(spec: RLJobSpec) -> OverrideValue:
+    if spec.checkpoint is None:
+        return -1
+    # Any positive number lets verl save where the trainer plug-in decides when.
+    return spec.checkpoint.every_steps or 1
+
+
 def _contents(first: str, profile: Profile, _: RLJobSpec) -> OverrideValue:
     return [first, *(DETAILS[name] for name in profile.details)]
 
@@ -109,7 +116,7 @@ ROWS = (
         "trainer.save_freq",
         "checkpoint.everySteps",
         PPO_YAML,
-        lambda s: s.checkpoint.every_steps if s.checkpoint else -1,
+        _save_freq,
     ),
     # The trainer plug-in enforces the limit instead of verl (rljob_runtime/verl_plugin/trainer/fenced_save.py).
     OverrideRow("trainer.max_actor_ckpt_to_keep", "checkpoint.keep", PPO_YAML, _keep),

@@ -57,6 +57,7 @@ def test_of_a_long_log_the_end_is_kept() -> None:
 
 def test_a_plausible_answer_stays_as_it_is() -> None:
     saved = {"checkpoint_step": 5, "checkpoint_time": NOW.timestamp(), "checkpoint_seconds": 0.0, "checkpoint_bytes": 9}
+    saved |= {"save_every_steps": 7}
     told = answer(
         {
             "step_seconds": 4.0,
@@ -81,6 +82,7 @@ def test_a_plausible_answer_stays_as_it_is() -> None:
         {"checkpoint_seconds": -1.0},
         {"checkpoint_bytes": -1},
         {"checkpoint_bytes": 2**63},
+        {"save_every_steps": 0},
         {"verl_version": "0.9.1\n"},
         {"verl_version": "1" * 65},
     ],

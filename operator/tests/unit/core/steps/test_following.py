@@ -282,6 +282,13 @@ def saved(step: int, checkpoint: int | None, status: Json, observed: float = 0.0
     return running(job=job(SAVING, status), snapshot=snapshot(SAVING), progress=told)
 
 
+def test_the_interval_that_the_trainer_has_decided_is_shown_with_the_step() -> None:
+    told = answer({"step": 4, "save_every_steps": 35, "observed_time": at(1).timestamp()})
+    status = wrote(decide(running(job=job(status=status_training()), progress=told), seconds=1))
+    assert status.progress is not None
+    assert status.progress.save_every_steps == 35
+
+
 def test_the_first_checkpoint_is_a_transition() -> None:
     plan = decide(saved(4, 4, status_training(), 1), seconds=1)
     status = wrote(plan)

@@ -105,6 +105,17 @@ def test_a_cluster_that_gets_ready_at_the_start_deadline_is_asked_for_a_minute()
 SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 2}}))
 
 
+def test_the_submission_of_a_job_that_decides_when_it_saves_contains_what_it_has_lost() -> None:
+    kept = {"counters": {"userFailures": 1, "infrastructureFailures": 2, "preemptions": 4}}
+    kept |= {"usage": {"deviceSeconds": 7200}}
+    for spec, told in ((SAVING, (None, None)), (small_spec(saving({"checkpoint": {"path": "/d"}})), ("3", "7200"))):
+        world = running(job=job(spec, status_intended() | kept), snapshot=snapshot(spec), ray_job=None)
+        (effect,) = decide(world).effects
+        assert isinstance(effect, SubmitJob)
+        environment = dict(effect.environment)
+        assert (environment.get("RLJOB_LOSSES"), environment.get("RLJOB_HELD_DEVICE_SECONDS")) == told
+
+
 @pytest.mark.parametrize(
     ("spec", "path", "told"),
     [(SAVING, "/data/saves", "4"), (SAVING, "/data/earlier", None), (small_spec(), "/data/saves", None)],

@@ -36,3 +36,10 @@ def test_where_it_is_in_effect(made: Json, value: str, word: str) -> None:
     found = decide(parsed)
     assert (found.value, word in found.reason) == (value, True), found.reason
     assert LAUNCHER(parsed).job_config(IDENTITY, parsed, 1).background_saves == (value == "Auto")
+
+
+def test_the_trainer_decides_when_to_save_where_the_job_states_no_interval() -> None:
+    for every, decides, saves_after in ((7, False, 7), (None, True, 1)):
+        parsed = typed(spec({"checkpoint": {"everySteps": every}}))
+        made = LAUNCHER(parsed).job_config(IDENTITY, parsed, 1)
+        assert (made.auto_saves, made.overrides["trainer.save_freq"]) == (decides, saves_after)

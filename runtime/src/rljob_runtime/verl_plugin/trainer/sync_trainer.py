@@ -111,6 +111,7 @@ class SyncSteps(RLJobTrainer):
         if (pending := self._pending) is not None and pending.settled(timeout):
             self._pending = None
             self._publisher.tell(self, pending.step)
+            self._interval.written(pending.seconds)
             self._run.saved(pending.step, pending.seconds, pending.completed)
 
     def _fit(self, agent_loop_manager: AgentLoopManager) -> None:

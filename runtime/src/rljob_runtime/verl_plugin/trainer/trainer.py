@@ -9,6 +9,7 @@ prepare and sample, train, periodic save, on_step_end, validation, _compute_metr
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import time
 import types
@@ -38,6 +39,7 @@ from rljob_runtime.verl_plugin.trainer import (
     overlong,
     response_lengths,
     samples,
+    save_interval,
     start_stages,
     tracking,
 )
@@ -106,6 +108,7 @@ class RLJobTrainer(OptimizedTrainer):
         self._awake = False
         self._nan: str | None = None
         self._samples = samples.Sampler(self._run, config)
+        self._interval = save_interval.SaveInterval(save_interval.loss_seconds(self._run.job.devices, os.environ))
         self._take_over(config)
         super().__init__(config)
         self._publisher = fenced_save.Publisher(self.checkpoint_callback, self._run, self._seal)
@@ -223,6 +226,7 @@ class RLJobTrainer(OptimizedTrainer):
         finally:
             del loader.load_state_dict
         self._run.resumed(self.global_steps)
+        self._interval.last = self.global_steps
 
     def _load_place(self, load: Callable[[dict[str, Any]], None], state: dict[str, Any]) -> None:
         """Continue at a step's place in the data."""
@@ -249,6 +253,7 @@ class RLJobTrainer(OptimizedTrainer):
         self.start.at(StartStage.FIRST_ROLLOUT)
         first_failure.clear()
         self._run.step_began()
+        self._decide_to_save()
         self._take_window()
 
     def on_step_end(self) -> None:
@@ -337,6 +342,13 @@ class RLJobTrainer(OptimizedTrainer):
     def _seal(self, made: Path) -> None:
         """Complete the folder of a step before it gets its final name."""
 
+    def _decide_to_save(self) -> None:
+        """Set verl's interval to this step where it is to be saved, else to a number that does not divide it."""
+        if self._run.job.auto_saves:
+            is_due = self._interval.is_due(self.global_steps, self._run.step_seconds)
+            self.config.trainer.save_freq = self.global_steps + (not is_due)
+            self._run.show_interval(self._interval.steps(self._run.step_seconds))
+
     def _save_is_due(self) -> bool:
         folder = self._run.checkpoint_folder
         return folder is not None and saved_steps.tracked_step(folder) != self.global_steps
@@ -363,6 +375,7 @@ class RLJobTrainer(OptimizedTrainer):
                 super()._save_checkpoint()
         finally:
             self.train_dataloader = dataloader
+        self._interval.saved(self.global_steps, time.monotonic() - begun)
         self._finish_save(begun)
 
     def _writes_behind(self) -> bool:

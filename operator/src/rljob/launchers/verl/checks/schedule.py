@@ -14,11 +14,11 @@ from rljob.core.validation.violation import Check, Violation
 
 def _first_save_is_the_last(spec: RLJobSpec) -> Iterator[Violation]:
     """A run that is interrupted before its only save has nothing to resume from."""
-    checkpoint, steps = spec.checkpoint, spec.trainer.steps
-    if checkpoint is not None and checkpoint.every_steps >= steps > 1 and spec.trainer.mode != "Evaluate":
+    every, steps = spec.checkpoint.every_steps if spec.checkpoint else None, spec.trainer.steps
+    if every is not None and every >= steps > 1 and spec.trainer.mode != "Evaluate":
         yield Violation(
             "spec.checkpoint.everySteps",
-            f"{checkpoint.every_steps} with trainer.steps {steps}: the only checkpoint is that of the last step, and a "
+            f"{every} with trainer.steps {steps}: the only checkpoint is that of the last step, and a "
             "restart before it begins at step 0; lower it",
         )
 
