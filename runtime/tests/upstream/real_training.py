@@ -1,12 +1,12 @@
 """Train a tiny model for some steps with verl, vLLM and our trainer, and print each step: `FOLDER JSON`.
 
 The JSON has `steps` and, optionally, `name`, `platform` (cpu or npu), `devices`, `overrides`, `optimizations`,
-`drafts`, `background` (whether saves are written behind), `environment`, `mode` (trainer.mode), `rollout_devices` of
-mode SeparateAsync, `judge_devices`, `attempt`, of which the second and later ones choose their start as the launcher
-does, `resume`, the folder of a saved step to start from instead,
-`spread`, the standard deviation of the model's weights: the larger, the more certain are its tokens, `stop`, the mode
-of a stop that is requested after the first step, or, with `stop_when`, when this file exists, and `forks`: false starts
-every process by itself, as on NPUs.
+`drafts`, `background` (whether saves are written behind), `auto_saves` (whether the trainer decides when),
+`environment`, `mode` (trainer.mode), `rollout_devices` of mode SeparateAsync, `judge_devices`, `attempt`, of which the
+second and later ones choose their start as the launcher does, `resume`, the folder of a saved step to start from
+instead, `spread`, the standard deviation of the model's weights: the larger, the more certain are its tokens, `stop`,
+the mode of a stop that is requested after the first step, or, with `stop_when`, when this file exists, and `forks`:
+false starts every process by itself, as on NPUs.
 A process of its own, because verl chooses its platform when it is imported. The folder keeps model and data for the
 next run.
 """
@@ -179,6 +179,7 @@ def job_of(folder: Path, wish: dict[str, Any]) -> JobConfig:
         groups=groups,
         drafts=Drafts(**wish["drafts"]) if "drafts" in wish else None,
         background_saves=bool(wish.get("background", False)),
+        auto_saves=bool(wish.get("auto_saves", False)),
     )
 
 

@@ -84,10 +84,12 @@ def test_what_is_written_behind_is_the_model_at_the_time_of_the_save(tmp_path: P
 
 
 def test_a_real_run_continues_while_its_steps_are_saved(tmp_path: Path, real_training: Any) -> None:
-    told = real_training(tmp_path, "run", steps=4, background=True, overrides={"trainer.save_freq": 2})
+    """The trainer decides when: after five steps, which measures what a save costs, and then by what it expects."""
+    losses = {"RLJOB_LOSSES": "1000000000"}
+    told = real_training(tmp_path, "run", steps=7, background=True, auto_saves=True, environment=losses)
     made = tmp_path / "run/checkpoints"
-    assert (len(told["steps"]), complete_steps(made), tracked_step(made)) == (4, [2, 4], 4)
-    assert all(has_every_part(made / f"global_step_{step}") for step in (2, 4))
+    assert (len(told["steps"]), complete_steps(made), tracked_step(made)) == (7, [5, 6, 7], 7)
+    assert all(has_every_part(made / f"global_step_{step}") for step in (5, 6, 7))
     assert not list(made.glob(".saving-*"))
 
 

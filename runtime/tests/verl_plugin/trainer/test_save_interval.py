@@ -22,7 +22,7 @@ def test_losses_to_expect_follow_from_those_of_others_and_of_the_job(
 
 
 def measured(cost: float, hours: float, behind: float = 0.0) -> SaveInterval:
-    made = SaveInterval(hours * HOUR, last=10)
+    made = SaveInterval(hours * HOUR)
     made.saved(15, cost)
     made.written(behind)
     return made
@@ -31,7 +31,7 @@ def measured(cost: float, hours: float, behind: float = 0.0) -> SaveInterval:
 @pytest.mark.parametrize(
     ("made", "step_seconds", "steps"),
     [
-        (SaveInterval(HOUR), 60.0, FIRST_STEPS),  # nothing was measured
+        (SaveInterval(HOUR, last=15), 60.0, FIRST_STEPS),  # nothing was measured
         (measured(30.0, 20), None, FIRST_STEPS),
         (measured(30.0, 20), 60.0, 35),  # sqrt(2 * 30 * 72,000) = 2,078 s
         (measured(30.0, 20), 200.0, 10),
@@ -47,13 +47,13 @@ def test_the_interval_follows_from_what_a_save_costs(
     made: SaveInterval, step_seconds: float | None, steps: int
 ) -> None:
     assert made.steps(step_seconds) == steps
-    due = [step for step in range(made.last + 1, made.last + 2 * steps) if made.is_due(step, step_seconds)]
-    assert due == [*range(made.last + steps, made.last + 2 * steps)]
+    due = [step for step in range(16, 15 + 2 * steps) if made.is_due(step, step_seconds)]
+    assert due == [*range(15 + steps, 15 + 2 * steps)]
 
 
 def test_the_interval_counts_from_the_last_save() -> None:
-    made = SaveInterval(HOUR, last=100)
-    assert [step for step in range(100, 106) if made.is_due(step, None)] == [105]
-    made.saved(105, 1.0)
+    made = SaveInterval(HOUR)
+    assert [step for step in range(101, 106) if made.is_due(step, None)] == [105]
+    made.saved(105, 100.0)
     assert not made.is_due(106, 60.0)
     assert made.is_due(105 + made.steps(60.0), 60.0)

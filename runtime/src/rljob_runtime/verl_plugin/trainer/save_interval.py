@@ -35,8 +35,8 @@ class SaveInterval:
     """When to save next."""
 
     loss_seconds: float
-    last: int = 0
-    """The step that was saved last, or that the attempt starts from."""
+    last: int | None = None
+    """The step that was saved last; before, the one that the attempt starts from, once it is known."""
     cost: float | None = None
     """Seconds for which the last save stopped the run."""
     shortest: float = 0.0
@@ -59,4 +59,5 @@ class SaveInterval:
 
     def is_due(self, step: int, step_seconds: float | None) -> bool:
         """Return whether to save after a step."""
+        self.last = step - 1 if self.last is None else self.last
         return step - self.last >= self.steps(step_seconds)

@@ -108,7 +108,6 @@ class RLJobTrainer(OptimizedTrainer):
         self._awake = False
         self._nan: str | None = None
         self._samples = samples.Sampler(self._run, config)
-        self._interval = save_interval.SaveInterval(save_interval.loss_seconds(self._run.job.devices, os.environ))
         self._take_over(config)
         super().__init__(config)
         self._publisher = fenced_save.Publisher(self.checkpoint_callback, self._run, self._seal)
@@ -121,6 +120,7 @@ class RLJobTrainer(OptimizedTrainer):
             self._overlong = overlong.take_over(config)
             self._run.keep = fenced_save.take_limit(config)
         self._run.split = parallelism.split(config)
+        self._interval = save_interval.SaveInterval(save_interval.loss_seconds(self._run.job.devices, os.environ))
 
     # Waiting for generation: the only place where a rollout or a validation can be abandoned.
 
@@ -226,7 +226,6 @@ class RLJobTrainer(OptimizedTrainer):
         finally:
             del loader.load_state_dict
         self._run.resumed(self.global_steps)
-        self._interval.last = self.global_steps
 
     def _load_place(self, load: Callable[[dict[str, Any]], None], state: dict[str, Any]) -> None:
         """Continue at a step's place in the data."""
