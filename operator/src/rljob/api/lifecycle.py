@@ -130,8 +130,8 @@ class Restart(Model):
     failure of the run itself, lost workers after a loss of workers, if it is the first failure since the last
     checkpoint; otherwise the cluster. A lost head or a node to avoid always takes a new cluster. Defaults to Auto."""
     backoff_seconds: Count = 30
-    """Seconds to wait before the first restart, doubled for each further restart. A loss of workers that is the first
-    failure since the last checkpoint waits only for their replacement. Defaults to 30."""
+    """Seconds from a failure to the first restart, doubled for each further restart. Pods that stay after the first
+    failure since the last checkpoint wait for nothing but lost workers. Defaults to 30."""
     rules: Annotated[list[RestartRule], Field(max_length=16, json_schema_extra=keyed_by("name"))] = []
     """Rules that take precedence over the budgets and the scope above."""
 

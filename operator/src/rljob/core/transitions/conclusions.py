@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from rljob.api.status import (
     AttemptOutcome,
@@ -149,8 +149,9 @@ def _restart(context: Context, current: RLJobStatus, outcome: Outcome, verdict: 
     new = close_attempt(current, context, outcome, _result_of(failure), failure)
     excluded = _excluded(context, new, verdict)
     keeps_workers = verdict.action is Action.RESTART_WORKERS and _may_keep_pods(context, excluded)
-    wait = 0.0 if keeps_workers and verdict.first else verdict.wait_seconds
-    begin = context.now + timedelta(seconds=wait)
+    # A run that had to be stopped casts doubt on its cluster, however it ended meanwhile.
+    keeps = keeps_workers or (verdict.action is Action.RESTART_DRIVER and context.status.stop is None)
+    begin = _next_begin(context, 0.0 if keeps and verdict.first else verdict.wait_seconds)
     new = new.model_copy(
         update={
             "restarts": current.restarts + 1,
@@ -158,8 +159,7 @@ def _restart(context: Context, current: RLJobStatus, outcome: Outcome, verdict: 
             "excluded_nodes": excluded,
         }
     )
-    # A run that had to be stopped casts doubt on its cluster, however it ended meanwhile.
-    if keeps_workers or (verdict.action is Action.RESTART_DRIVER and context.status.stop is None):
+    if keeps:
         intent = without_attempt(context, begin, awaits_workers=keeps_workers)
         new = new.model_copy(update={"intent": intent, "stop": None})
         where = "in the same cluster, whose other pods stay," if keeps_workers else "in the same cluster"
@@ -173,6 +173,13 @@ def _restart(context: Context, current: RLJobStatus, outcome: Outcome, verdict: 
     )
     new = context.writer.summarised(new, State.RESTARTING, failure.reason, message)
     return context.write(new, EventNote(EventType.WARNING, Reason.RESTARTING, status.bounded(message)))
+
+
+def _next_begin(context: Context, wait_seconds: float) -> datetime:
+    """Return when the next attempt may begin. The wait counts from the loss for which a run was stopped."""
+    stop = context.status.stop
+    since = context.now if stop is None else times.from_text(stop.requested_time)
+    return max(since + timedelta(seconds=wait_seconds), context.now)
 
 
 def _may_keep_pods(context: Context, excluded: list[ExcludedNode]) -> bool:

@@ -26,6 +26,7 @@ from builders import (
 )
 
 from rljob.api.status import State
+from rljob.core import times
 from rljob.core.observed import UNSEEN, Observed, RayJob, RayJobState, Unseen
 from rljob.core.plan import Plan
 from rljob.core.requirements import Pods
@@ -145,3 +146,16 @@ def test_nodes_that_the_launcher_named_are_kept_while_a_better_word_is_waited_fo
     assert "node-7" in (status["ending"].get("suspect"), *status["ending"].get("nodes", ()))
     closed = wrote(decide(world(status, unfit), 61.0))
     assert closed.attempts[-1].node == "node-7"
+
+
+@pytest.mark.parametrize(("failed_before", "same_cluster"), [(0, True), (1, False)])
+def test_pods_that_stay_after_the_first_failure_wait_for_nothing(failed_before: int, *, same_cluster: bool) -> None:
+    budget = {"budget": {"userFailures": failed_before, "sinceStep": 8}}
+    spec = merged(SAVING, {"restart": {"maxRestarts": 3}})
+    told = ended(Outcome(1, "RewardFailed", "the reward function raised", last_step=9))
+    status = wrote(decide(world(status_training() | budget, FAILED, told, spec=spec), seconds=10))
+    assert (status.stop is None, f"in {'the same' if same_cluster else 'a new'} cluster" in str(status.message)) == (
+        same_cluster,
+        True,
+    )
+    assert (status.next_attempt_time == times.to_text(at(10))) == same_cluster

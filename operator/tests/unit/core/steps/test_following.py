@@ -283,8 +283,8 @@ def saved(step: int, checkpoint: int | None, status: Json, observed: float = 0.0
 
 
 def test_the_interval_that_the_trainer_has_decided_is_shown_with_the_step() -> None:
-    told = answer({"step": 4, "save_every_steps": 35, "observed_time": at(1).timestamp()})
-    status = wrote(decide(running(job=job(status=status_training()), progress=told), seconds=1))
+    told = answer({"step": 4, "save_every_steps": 35, "observed_time": at(40).timestamp()})
+    status = wrote(decide(running(job=job(status=status_training()), progress=told), seconds=40))
     assert status.progress is not None
     assert status.progress.save_every_steps == 35
 

@@ -108,7 +108,10 @@ SAVING = small_spec(saving({"checkpoint": {"path": "/data/saves", "everySteps": 
 def test_the_submission_of_a_job_that_decides_when_it_saves_contains_what_it_has_lost() -> None:
     kept = {"counters": {"userFailures": 1, "infrastructureFailures": 2, "preemptions": 4}}
     kept |= {"usage": {"deviceSeconds": 7200}}
-    for spec, told in ((SAVING, (None, None)), (small_spec(saving({"checkpoint": {"path": "/d"}})), ("3", "7200"))):
+    for spec, told in (
+        (SAVING, (None, None)),
+        (small_spec(saving({"checkpoint": {"path": "/data/saves"}})), ("3", "7200")),
+    ):
         world = running(job=job(spec, status_intended() | kept), snapshot=snapshot(spec), ray_job=None)
         (effect,) = decide(world).effects
         assert isinstance(effect, SubmitJob)
