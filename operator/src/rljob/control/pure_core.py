@@ -11,7 +11,7 @@ from rljob.core.derived import Derived
 from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Observed, RayJob, Unseen
 from rljob.core.plan import Plan
-from rljob.core.reconcile import begins, reconcile, required
+from rljob.core.reconcile import await_turn, begins, reconcile, required
 from rljob.core.requirements import Requirements, needs_evidence, needs_ray_job
 from rljob.core.watched import Watched
 from rljob.render.accelerator_table import AcceleratorTable
@@ -29,4 +29,5 @@ class Core:
     needs_ray_job: Callable[[Progress | Unseen, datetime], bool] = needs_ray_job
     reconcile: Callable[[Observed, datetime, LauncherOf, AcceleratorTable, Derived], Plan] = reconcile
     begins: Callable[[Observed, datetime, LauncherOf, AcceleratorTable, Derived], Generator[None, None, bool]] = begins
+    await_turn: Callable[[Observed, datetime, LauncherOf, AcceleratorTable, Derived], Plan] = await_turn
     needs_evidence: Callable[[Progress | Unseen, RayJob | Unseen | None, RLJobStatus | None], bool] = needs_evidence

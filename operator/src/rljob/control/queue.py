@@ -230,6 +230,10 @@ class KeyQueue(Generic[Key]):
             heapq.heappop(self._heap)
         return max(0.0, self._heap[0][0] - self._monotonic()) if self._heap else None
 
+    def waiting_in(self, lane: Lane) -> int:
+        """Return how many keys wait in a lane."""
+        return len(self._lanes[lane])
+
     def __len__(self) -> int:
         """Return how many keys wait for a worker, without delayed ones."""
         return sum(map(len, self._lanes.values()))

@@ -7,6 +7,7 @@ with frozen time (`operator/tests/doubles`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,6 +59,10 @@ if TYPE_CHECKING:
 
 ROUNDS_IN_A_ROW = 20
 """Twice what the core promises; a job that still writes is put on backoff instead of overloading the API server."""
+
+TOLD_FROM = 200
+"""A job with as many in line before it is told that it waits, at one more write: it may be for ten seconds, because 20
+begin each second at the default rate of requests."""
 
 log = Log(__name__)
 
@@ -274,11 +279,17 @@ class Reconciler:
         observed = self.observer.glance(job)
         derived = self.memories.of(job).derived(observed)
         join = self.line.place_of(job)
-        parts = self.core.begins(observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived)
+        known = observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived
+        parts = self.core.begins(*known)
         begins = await (self.large.take(job, parts) if self.large.includes(job) else self.turns.take(parts))
+        plan = self.core.await_turn(*known) if begins and self.queue.waiting_in(Lane.TO_BEGIN) >= TOLD_FROM else None
         self.memories.of(job).rest(observed)
         if begins:
             join()
+        if plan is not None:
+            # Otherwise a thousand jobs that are created at once say nothing for a minute.
+            with contextlib.suppress(StaleError):
+                await self.executor.execute(observed, plan)
         return begins
 
     async def warn(self, key: Key, message: str) -> None:

@@ -59,6 +59,8 @@ class Reason(enum.StrEnum):
     deadlines.startSeconds."""
     OTHER_POD_GROUP = "OtherPodGroup"
     """The pods belong to a PodGroup that the operator did not create, such as one of KubeRay's batch scheduler."""
+    WAITING_FOR_TURN = "WaitingForTurn"
+    """The job is valid, and many others that were created before it begin first."""
     WAITING_FOR_PORTS = "WaitingForPorts"
     """Every block of ports for network.mode Host is taken; the job holds nothing and waits without a deadline for
     another one to end."""

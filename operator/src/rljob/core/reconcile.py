@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from datetime import datetime
 
+from rljob.api.status import ConditionStatus, ConditionType, State
+from rljob.core import status
 from rljob.core.context import Context
 from rljob.core.derived import Derived
 from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Observed
 from rljob.core.plan import Plan
+from rljob.core.reasons import Reason
 from rljob.core.requirements import NOTHING, Requirements
 from rljob.core.step import Step
 from rljob.core.steps import (
@@ -176,3 +179,19 @@ def begins(
         if step(context) is not None:
             return False
     return True
+
+
+def await_turn(
+    observed: Observed,
+    now: datetime,
+    launcher: LauncherOf,
+    accelerators: AcceleratorTable,
+    derived: Derived | None = None,
+) -> Plan:
+    """Return the first status of a job that begins only after many others; an empty plan if it is known to be valid."""
+    context = Context.of(observed, now, launcher, accelerators, derived)
+    if status.is_true(context.status, ConditionType.VALIDATED):
+        return Plan()
+    new = context.writer.with_condition(context.status, ConditionType.VALIDATED, ConditionStatus.TRUE, Reason.VALID)
+    message = "the spec is valid; jobs that were created before it begin first"
+    return context.write(context.writer.summarised(new, State.PENDING, Reason.WAITING_FOR_TURN, message))

@@ -133,6 +133,20 @@ async def test_a_job_of_another_team_does_not_wait_for_a_whole_sweep(scene: Scen
     assert scene.begun() <= before + 3
 
 
+async def test_one_with_many_before_it_is_told_that_it_waits(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rljob.control.reconciler.TOLD_FROM", CROWD - 2)
+    await scene.look_at_all()
+    states = [scene.state(Key("team", f"job-{number}")) for number in range(CROWD)]
+    told = ("Pending", "WaitingForTurn")
+    assert [states.index(told), states.count(told)] == [CROWD - 2, 2]
+    last = Key("team", f"job-{CROWD - 1}")
+    edited = scene.cluster.edit(RLJOB, *last, lambda job: job["spec"]["trainer"].update(steps=7))
+    await scene.take(2)
+    assert scene.cluster.find(RLJOB, *last) == edited, "it is told once"
+    await settle(scene.reconciler)
+    assert scene.begun() == CROWD
+
+
 async def test_one_that_stands_in_line_is_answered_at_once_when_it_is_changed(scene: Scene) -> None:
     await scene.look_at_all()
     last = Key("team", f"job-{CROWD - 1}")
