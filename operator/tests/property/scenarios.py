@@ -6,8 +6,6 @@ stopped, its requests fail or its watches are wrong, and still has exactly one c
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +16,10 @@ from property.world import CODE, World
 
 from rljob.api.export_status import ExportState
 from rljob.api.status import ConditionType, State
-from rljob.cluster.kinds import DEPLOYMENT, EVENT, KINDS, POD, POD_GROUP, RAY_CLUSTER
-from rljob.core.observed import Manifest
+from rljob.cluster.kinds import DEPLOYMENT, POD, POD_GROUP, RAY_CLUSTER
 from rljob.core.reasons import Reason
-from rljob.core.transitions.attempts import LOST
 from rljob_runtime.contract import ExitCode, Phase
+from rljob_runtime.outcomes import NODE_LOST
 
 Act = Callable[[World], None]
 STEPS = 40
@@ -252,28 +249,58 @@ def loses_its_head(world: World) -> None:
     world.lose_head()
 
 
-def _without_a_worker(world: World, meanwhile: Act) -> set[str]:
-    """Delete a worker pod, whose place is taken until the run has ended; return the UIDs of the other pods."""
+def _without_workers(world: World, meanwhile: Act, lost: int = 1) -> set[str]:
+    """Delete worker pods, whose places are taken until the run has ended; return the UIDs of the other pods."""
     world.until(_runs)
-    first, node, others = world.submission, world.lose_worker(), _uids(world)
-    world.taken.add(node)
+    first, nodes, others = world.submission, {world.lose_worker() for _ in range(lost)}, _uids(world)
+    world.taken |= nodes
     world.until(_is_asked_to_stop)
     if first == world.submission:
         world.end_driver(ExitCode.STOPPED)
     meanwhile(world)
-    world.taken.discard(node)
+    world.taken -= nodes
     world.until(lambda w: w.status.attempts[0].end_time is not None)
     return others
 
 
 def loses_a_worker(world: World) -> None:
     """Delete a worker pod: the driver ends when it is asked to, and the pods that are left stay."""
-    assert _without_a_worker(world, lambda _: None) <= _uids(world)
+    assert _without_workers(world, lambda _: None) <= _uids(world)
+
+
+def loses_both_workers(world: World) -> None:
+    """Delete all worker pods: the head stays."""
+    assert _without_workers(world, lambda _: None, lost=2) <= _uids(world)
+
+
+def loses_a_worker_without_kuberay(world: World) -> None:
+    """Delete a worker pod while KubeRay is away: Ray notices it, and KubeRay replaces it when it is back."""
+    world.until(_runs)
+    world.kuberay_is_up = False
+    world.lose_worker()
+    others = _uids(world)
+    world.end_driver(ExitCode.ENVIRONMENT, reason=NODE_LOST)
+    world.until(lambda w: w.status.attempts[0].end_time is not None)
+    world.kuberay_is_up = True
+    assert others <= _uids(world)
+
+
+def is_preempted_without_a_worker(world: World) -> None:
+    """Delete a worker pod, and let Kueue take the place of the others before KubeRay replaces it."""
+
+    def preempted(world: World) -> None:
+        world.queue_is_open = False
+        world.suspend_cluster()
+        world.lose_head()
+        world.until(lambda w: w.status.attempts[0].end_time is not None)
+        world.queue_is_open = True
+
+    _without_workers(world, preempted)
 
 
 def is_suspended_without_a_worker(world: World) -> None:
     """Delete a worker pod, and suspend the job before KubeRay replaces it."""
-    _without_a_worker(world, World.suspend)
+    _without_workers(world, World.suspend)
     world.until(lambda w: w.condition(ConditionType.SUSPENDED) == "True")
 
 
@@ -371,8 +398,8 @@ def _runs(world: World) -> bool:
     return any(a.submission_id == ray_job.submission_id and a.end_time is None for a in world.status.attempts)
 
 
-def _on_two_nodes(*acts: Act) -> Scenario:
-    return Scenario(acts, State.SUCCEEDED, ON_TWO_NODES, stands_on("node-2", "node-3"))
+def _on_two_nodes(*acts: Act, **spec: object) -> Scenario:
+    return Scenario(acts, State.SUCCEEDED, ON_TWO_NODES | spec, stands_on("node-2", "node-3"))
 
 
 SUCCEEDS = (trains(1), ends(0))
@@ -431,6 +458,11 @@ SCENARIOS: dict[str, Scenario] = {
     "worker death": _on_two_nodes(trains(3), loses_a_worker, *SUCCEEDS),
     "worker death, then head death": _on_two_nodes(trains(3), loses_a_worker, loses_its_head, *SUCCEEDS),
     "worker death, suspended": _on_two_nodes(trains(3), is_suspended_without_a_worker, resumes, *SUCCEEDS),
+    "death of both workers": _on_two_nodes(trains(3), loses_both_workers, *SUCCEEDS),
+    "worker death without KubeRay": _on_two_nodes(trains(3), loses_a_worker_without_kuberay, *SUCCEEDS),
+    "worker death, preempted": _on_two_nodes(
+        trains(3), is_preempted_without_a_worker, *SUCCEEDS, scheduling={"queueName": "team"}
+    ),
     "head death in the end": Scenario(
         (trains(3), loses_its_head), State.FAILED, {"restart": {"maxInfrastructureRestarts": 0}}
     ),
@@ -455,46 +487,3 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "head death, by default": Scenario((trains(3), loses_its_head, *SUCCEEDS), State.SUCCEEDED, SAVING),
 }
-
-
-TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-UID = r"[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}"
-VARYING = re.compile(rf"{TIME}|{UID}")
-MEASURED = frozenset(
-    {"usage", "deviceSeconds", "productiveDeviceSeconds", "cardSeconds", "productiveCardSeconds", "start"}
-    | {"recovery", "lastStepTime", "stopTime"}
-)
-"""Fields that depend on durations, or on which stages of a start were seen."""
-WORDS = frozenset({"message", "node"})
-LOSSES = re.compile("|".join(sorted(LOST)))
-
-
-def fingerprint(world: World, *, words: bool = True) -> dict[str, object]:
-    """Return what must not depend on faults; without words, also not on what was seen first."""
-    kinds = [kind for kind in KINDS.values() if kind != EVENT]
-    left = [item for kind in kinds for item in world.cluster.objects(kind) if not _is_courtesy(item)]
-    return {
-        "objects": sorted((item["kind"], item["metadata"]["name"], _plain(item.get("data"))) for item in left),
-        "clusters made": world.invariants.clusters_made,
-        "submissions": [submitted.submission_id for submitted in world.ray.submissions],
-        "stopped attempts": sorted({stop.attempt for stop in world.ray.stops}),
-        "status": _plain((world.job or {}).get("status"), words=words),
-    }
-
-
-def _is_courtesy(item: Manifest) -> bool:
-    """Return whether it is a record of attempts, which an absent operator cannot write."""
-    return item["kind"] == "ConfigMap" and str(item["metadata"]["name"]).endswith("-attempts")
-
-
-def _plain(value: object, *, words: bool = True) -> str:
-    """Return JSON without times, UIDs and measurements; without words, also without the choice among several losses."""
-    dropped = MEASURED if words else MEASURED | WORDS
-
-    def cleaned(part: object) -> object:
-        if isinstance(part, dict):
-            return {name: cleaned(member) for name, member in part.items() if name not in dropped}
-        return [cleaned(member) for member in part] if isinstance(part, list) else part
-
-    text = VARYING.sub("…", json.dumps(cleaned(value), sort_keys=True))
-    return text if words else LOSSES.sub("Lost", text)

@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.chaos import COMBINATIONS, FULL, PARTS, STATISTICS
 from property.faults import FAULTS, Moment
+from property.fingerprints import fingerprint
 from property.operators import Request
-from property.scenarios import SCENARIOS, fingerprint
+from property.scenarios import SCENARIOS
 
 from rljob.api.status import State
 from rljob.cluster.errors import Invalid
