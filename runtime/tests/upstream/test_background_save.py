@@ -1,5 +1,7 @@
 """Saves whose ranks write while the run continues: verl's FSDP2 manager in two real ranks, and our trainer's part.
 
+test_export.py trains for real while its steps are saved.
+
 A run that is killed in any phase of such a save resumes from the step before it.
 """
 
@@ -81,16 +83,6 @@ def test_what_is_written_behind_is_the_model_at_the_time_of_the_save(tmp_path: P
         assert (tmp_path / "next/global_step_6/actor" / file).exists()
     reports = {path.name for path in (tmp_path / "behind").iterdir()}
     assert reports == {".background", "actor-0.written", "actor-1.written", "global_step_4"}
-
-
-def test_a_real_run_continues_while_its_steps_are_saved(tmp_path: Path, real_training: Any) -> None:
-    """The trainer decides when: after five steps, which measures what a save costs, and then by what it expects."""
-    losses = {"RLJOB_LOSSES": "1000000000"}
-    told = real_training(tmp_path, "run", steps=7, background=True, auto_saves=True, environment=losses)
-    made = tmp_path / "run/checkpoints"
-    assert (len(told["steps"]), complete_steps(made), tracked_step(made)) == (7, [5, 6, 7], 7)
-    assert all(has_every_part(made / f"global_step_{step}") for step in (5, 6, 7))
-    assert not list(made.glob(".saving-*"))
 
 
 class Ranks:

@@ -1,4 +1,7 @@
-"""An export of a real checkpoint generates, token by token, what the rollout generated with the same weights."""
+"""An export of a real checkpoint generates, token by token, what the rollout generated with the same weights.
+
+The run that makes it has two ranks, which write the earlier steps while it continues.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rljob_runtime.checkpoints import saved_steps
 from rljob_runtime.contract import EXPORT_MANIFEST, ExportPlace, ExportRequest
 
-STEPS = 2
+STEPS = 3
 SPREAD = 0.4
 """Weights so large that mostly one token is far ahead of the others."""
 SURE = 4.0
@@ -62,16 +66,17 @@ def test_the_export_generates_what_the_rollout_generated(tmp_path: Path, real_tr
     overrides = {
         "actor_rollout_ref.actor.optim.lr": 2e-2,  # so that the model generates something else than at the start
         "trainer.test_freq": STEPS,
-        "trainer.save_freq": STEPS,
+        "trainer.save_freq": 1,
         "trainer.validation_data_dir": str(told),
         "actor_rollout_ref.rollout.val_kwargs.do_sample": False,
         "actor_rollout_ref.rollout.val_kwargs.temperature": 0,
     }
-    real_training(tmp_path, "run", steps=STEPS, spread=SPREAD, devices=2, overrides=overrides)
-    made = tmp_path / "run" / "checkpoints" / f"global_step_{STEPS}"
-    assert sorted(file.name for file in made.glob("actor/model_*.pt")) == [
-        f"model_world_size_2_rank_{rank}.pt" for rank in range(2)
-    ]
+    real_training(tmp_path, "run", steps=STEPS, spread=SPREAD, devices=2, background=True, overrides=overrides)
+    saved = tmp_path / "run" / "checkpoints"
+    assert (saved_steps.complete_steps(saved), saved_steps.tracked_step(saved)) == ([*range(1, STEPS + 1)], STEPS)
+    assert all(saved_steps.has_every_part(saved / f"global_step_{step}") for step in range(1, STEPS + 1))
+    assert not list(saved.glob(".saving-*"))
+    made = saved / f"global_step_{STEPS}"
     request = ExportRequest(
         "tests", "run", "run", str(made.parent), 0, ExportPlace.FOLDER, folder=str(tmp_path / "models")
     )

@@ -250,6 +250,27 @@ def test_a_stop_in_the_last_step_leaves_its_validation_out_and_the_job_has_train
     assert loop.trainer.stopped_by is None
 
 
+def test_verls_loop_saves_the_steps_that_the_trainer_chooses(loop: Loop) -> None:
+    """The fifth step of an attempt, and then each fifth one, because no step of this loop takes time."""
+    trainer = loop.trainer
+    loop.run.job = dataclasses.replace(loop.run.job, auto_saves=True)
+    trainer.config.trainer.test_freq = -1
+
+    def save() -> None:
+        loop._save()
+        trainer._interval.saved(trainer.global_steps, 1.0)
+
+    def step() -> None:
+        if trainer.global_steps == 14:
+            loop.stop()
+
+    trainer._save_checkpoint, loop.in_step = save, step
+    saved = [event for event in loop.fit() if event.startswith("saved")]
+    assert saved == ["saved 8 at 8", "saved 13 at 13", "saved 14 at 14"]
+    assert (progress := loop.run.spool.progress()) is not None
+    assert progress.save_every_steps == 5
+
+
 def test_a_stop_rule_that_matches_after_a_validation_was_left_saves_with_the_replicas_asleep(loop: Loop) -> None:
     loop.in_validation, loop.trainer._rules = loop.stop, target()
     assert loop.fit() == ["weights 4", "validates", "aborted", "recorded 4", "asleep", "saved 4 at 4"]
