@@ -284,7 +284,7 @@ these takes the node. Paths that could be spelt otherwise count too. */}}
   expression: >-
     {{ not (kindIs "invalid" .Values.policies.limits.hostPaths) }} || 'limits.rljob.dev/host-paths' in variables.limits
     ? [] : variables.hostPaths.filter(p, p.contains('..') || p.contains('//') || p.contains('/./')
-      || p.matches('^/?[.]?$|^/(bin|boot|dev|etc|lib[^/]*|opt/cni|proc|root|run|sbin|snap|sys|usr|var)(/.*)?$|^/opt/?$'))
+      || p.matches('^/?[.]?$|^/(bin|boot|dev|etc|lib(32|64|x32)?|opt/cni|proc|root|run|sbin|snap|sys|usr|var)(/.*)?$|^/opt/?$'))
 {{- end }}
 
 {{- define "rljob.cel.systemFoldersValidation" -}}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from contract.place import Place
 
-PATIENCE_SECONDS = 120.0 * int(os.environ.get("RLJOB_HOSTILE", "1"))
+PATIENCE_SECONDS = 600.0 * int(os.environ.get("RLJOB_HOSTILE", "1"))
 """`make hostile` sends ten times as much."""
 
 

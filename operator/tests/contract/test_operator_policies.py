@@ -135,14 +135,6 @@ def forbidden_creations(site: OperatorSite, job: JobIdentity) -> dict[str, tuple
         ),
         "a Job with a projected token": (pod_spec(batch, {"volumes": [projected]}), unasked),
         "a Job with a Secret": (pod_spec(batch, {"volumes": [{"name": "s", "secret": {"secretName": "s"}}]}), unasked),
-        "a RayCluster with the root of a node": (
-            merged(cluster, on_head({"volumes": [{"name": "n", "hostPath": {"path": "/"}}]})),
-            "hostPath / is of the system of a node",
-        ),
-        "a RayCluster with a folder of the kubelet": (
-            merged(cluster, on_head({"volumes": [{"name": "n", "hostPath": {"path": "/mnt/./../var/lib/kubelet"}}]})),
-            "is of the system of a node",
-        ),
         "a RayCluster with a projected Secret": (merged(cluster, on_head({"volumes": [hidden]})), unasked),
         **beside_the_node(batch, cluster),
         "a service account's token": (

@@ -65,8 +65,26 @@ def test_an_admin_may_do_the_same_where_the_namespace_has_no_limits(site: Site) 
     }
     for said in answers.values():
         assert "is of the system of a node, which only the limit of namespace" in said
-    data = rljob(small_spec(template({"volumes": [{"name": "d", "hostPath": {"path": "/mnt/varied/etc"}}]})))
-    assert site.refused(OPEN, User.AUTHOR, {"data": data}) == {}
+
+
+def test_what_the_operator_makes_mounts_no_system_of_a_node(site: Site) -> None:
+    """Its stolen token may claim to be of any job, in a namespace without limits too."""
+
+    def folder(path: str) -> Json:
+        return {"volumes": [{"name": "n", "hostPath": {"path": path}}]}
+
+    def mounts(path: str) -> Json:
+        made = merged(cluster(site, {}), {"metadata": {"namespace": site.namespace(OPEN)}})
+        # The API of jobs refuses some of these spellings.
+        made["spec"]["headGroupSpec"]["template"]["spec"] |= folder(path)
+        return made
+
+    system = ("/", "/.", "/etc/kubernetes", "//root", "/mnt/./../var/lib/kubelet", "/lib64", "/var", "/opt/cni/bin")
+    answers = site.refused(OPEN, OPERATOR, {path: mounts(path) for path in system})
+    assert {path for path, said in answers.items() if "is of the system of a node" in said} == {*system}
+    data = ("/mnt/varied/etc", "/data", "/opt/models", "/home/rl", "/libraries")
+    assert site.refused(OPEN, OPERATOR, {path: mounts(path) for path in data}) == {}
+    assert site.refused(OPEN, User.AUTHOR, {"data": rljob(small_spec(template(folder("/mnt/varied/etc"))))}) == {}
 
 
 def test_a_good_author_passes(site: Site) -> None:
