@@ -254,7 +254,9 @@ def test_the_command_line_of_a_hook_waits_for_process_1(
     monkeypatch: pytest.MonkeyPatch, spool: Spool, process_one: Path
 ) -> None:
     monkeypatch.setenv("RLJOB_SPOOL", str(spool.root))
-    installs = threading.Timer(0.5, lambda: process_one.write_text(masks(caught=SIGTERM_BIT)))
+    later = process_one.with_name("later")
+    later.write_text(masks(caught=SIGTERM_BIT))
+    installs = threading.Timer(0.5, later.rename, [process_one])
     installs.start()
     assert main(["stop", "--mode", "AfterStep", "--wait", "0.1"]) == 0
     assert process_one.read_text() == masks(caught=SIGTERM_BIT)

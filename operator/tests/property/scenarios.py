@@ -19,7 +19,6 @@ from rljob.api.status import ConditionType, State
 from rljob.cluster.kinds import DEPLOYMENT, POD, POD_GROUP, RAY_CLUSTER
 from rljob.core.reasons import Reason
 from rljob_runtime.contract import ExitCode, Phase
-from rljob_runtime.outcomes import NODE_LOST
 
 Act = Callable[[World], None]
 STEPS = 40
@@ -274,13 +273,15 @@ def loses_both_workers(world: World) -> None:
 
 
 def loses_a_worker_without_kuberay(world: World) -> None:
-    """Delete a worker pod while KubeRay is away: Ray notices it, and KubeRay replaces it when it is back."""
-    world.until(_runs)
-    world.kuberay_is_up = False
-    world.lose_worker()
-    others = _uids(world)
-    world.end_driver(ExitCode.ENVIRONMENT, reason=NODE_LOST)
-    world.until(lambda w: w.status.attempts[0].end_time is not None)
+    """Delete a worker pod, which KubeRay replaces only after it was away for a while."""
+
+    def goes(world: World) -> None:
+        world.kuberay_is_up = False
+
+    others = _without_workers(world, goes)
+    for _ in range(3):
+        world.pass_time()
+        world.settle()
     world.kuberay_is_up = True
     assert others <= _uids(world)
 

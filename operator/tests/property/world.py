@@ -284,12 +284,11 @@ class World(Operators):
         return [pod for pod in self.cluster.objects(POD) if _label(pod, labels.RAY_NODE_TYPE) == "worker"]
 
     def lose_worker(self) -> str:
-        """Delete a worker pod, which KubeRay notices at once if it is up; return its node."""
+        """Delete a worker pod, which KubeRay notices at once; return its node."""
         owner, pod = guarded(self.ray_cluster), guarded(self.worker_pod)
         self.cluster.remove(POD, KEY.namespace, pod["metadata"]["name"])
         left = {**owner["status"], "readyWorkerReplicas": owner["status"]["readyWorkerReplicas"] - 1}
-        if self.kuberay_is_up:
-            self.cluster.edit(RAY_CLUSTER, KEY.namespace, owner["metadata"]["name"], lambda c: c.update(status=left))
+        self.cluster.edit(RAY_CLUSTER, KEY.namespace, owner["metadata"]["name"], lambda c: c.update(status=left))
         return str(pod["spec"]["nodeName"])
 
     def place_workers(self) -> None:

@@ -61,8 +61,8 @@ ROUNDS_IN_A_ROW = 20
 """Twice what the core promises; a job that still writes is put on backoff instead of overloading the API server."""
 
 TOLD_FROM = 200
-"""A job with as many in line before it is told that it waits, at one more write: it may be for ten seconds, because 20
-begin each second at the default rate of requests."""
+"""A job with as many in line before it gets a status that says so, at one more write: it waits for ten seconds or more,
+because 20 begin each second at the default rate of requests."""
 
 log = Log(__name__)
 

@@ -142,7 +142,7 @@ async def test_one_with_many_before_it_is_told_that_it_waits(scene: Scene, monke
     last = Key("team", f"job-{CROWD - 1}")
     edited = scene.cluster.edit(RLJOB, *last, lambda job: job["spec"]["trainer"].update(steps=7))
     await scene.take(2)
-    assert scene.cluster.find(RLJOB, *last) == edited, "it is told once"
+    assert scene.cluster.find(RLJOB, *last) == edited, "it is written once"
     await settle(scene.reconciler)
     assert scene.begun() == CROWD
 
