@@ -1,7 +1,8 @@
 """Give Ray's nodes minutes to start, because a machine that runs several stages of tests at once may need them.
 
-Ray gives a node 30 s and has no setting for it (2.60, _private/node.py:428). No test fails by it: what hangs ends with
-the limit of its test.
+Ray gives a node 30 s and has no setting for it (2.60, _private/node.py:428), and its raylet ends for good where its
+agents need longer than that to start ("Timed out waiting for file"): then only another start helps. No test fails by
+it: what hangs ends with the limit of its test.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import functools
 import time
 from typing import Any
 
-SECONDS = 600.0
+SECONDS = 120.0
+"""How long one start may take."""
+STARTS = 5
 POLL_SECONDS = 0.2
+FAILED = "timed out during startup"
+"""A part of Ray's own error (2.60, _private/node.py:440)."""
 
 
 def install() -> None:
-    """Let each node that this process starts take its time."""
+    """Let each node that this process starts take its time, and start it again where its raylet gave up."""
+    import ray
     from ray._private import services
 
-    ask = services.get_node
+    ask, start = services.get_node, ray.init
 
     @functools.wraps(ask)
     def wait(*arguments: Any, **named: Any) -> Any:
@@ -31,4 +37,15 @@ def install() -> None:
                     raise
             time.sleep(POLL_SECONDS)
 
-    services.get_node = wait
+    @functools.wraps(start)
+    def start_again(*arguments: Any, **named: Any) -> Any:
+        for _ in range(STARTS - 1):
+            try:
+                return start(*arguments, **named)
+            except Exception as error:
+                if FAILED not in str(error):
+                    raise
+            ray.shutdown()
+        return start(*arguments, **named)
+
+    services.get_node, ray.init = wait, start_again
