@@ -10,7 +10,9 @@ catalogue; the output of `python -m rljob_runtime requirements` comes from the l
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +167,16 @@ class Plain(yaml.SafeDumper):
         return True
 
 
-def stale_files() -> list[Path]:
-    """Return the generated files whose content on disk is out of date."""
-    return [path for path, text in generated_files().items() if not path.exists() or path.read_text() != text]
+MIXED = (*OTHERS_WITH_CODE, QUICKSTART, SCRAPE_CONFIG, artifact_hub.CHART)
+"""Written by hand but for a part: the last documents of examples, names, and annotations."""
+
+
+def unmarked(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths that .gitattributes does not mark as generated, as reviews collapse those that it marks."""
+    wanted = [path for path in paths if path not in MIXED]
+    command = ("git", "check-attr", "-z", "linguist-generated", "--", *map(str, wanted))
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return [Path(path) for path, _, value in zip(shown[::3], shown[1::3], shown[2::3], strict=False) if value != "set"]
 
 
 def main() -> None:
@@ -175,11 +184,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts.generate", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     arguments = parser.parse_args()
-    stale = stale_files()
+    files = generated_files()
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     if arguments.check and stale:
         names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
         sys.exit(f"out of date: {names}; run `make generate` and commit the result")
-    files = generated_files()
+    if names := ", ".join(str(path.relative_to(ROOT)) for path in unmarked(files)):
+        sys.exit(f"generated, and not marked in .gitattributes: {names}")
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(files[path])

@@ -37,6 +37,7 @@ class Cost:
         self.flags = self.tree.state.flags
         self.steps = 0
         self.text = ""
+        self._taken: dict[tuple[Any, ...], bool] = {}
 
     def search(self, text: str, *, anchored: bool = False) -> int:
         """Return the steps of trying every start in a text, or only the first, until one matches."""
@@ -140,6 +141,12 @@ class Cost:
 
     def takes(self, code: Any, arg: Any, char: str) -> bool:  # noqa: ANN401
         """Report whether an item that matches one character matches this one."""
+        key = (code, id(arg) if isinstance(arg, list) else arg, char)
+        if key not in self._taken:
+            self._taken[key] = self._takes(code, arg, char)
+        return self._taken[key]
+
+    def _takes(self, code: Any, arg: Any, char: str) -> bool:  # noqa: ANN401
         if code is op.ANY:
             return char != "\n" or bool(self.flags & re.DOTALL)
         if code is op.IN:
@@ -247,12 +254,12 @@ def superlinear(pattern: str, flags: int = 0, *, anchored: bool = False) -> str 
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100_000)
     try:
-        for text, twice in zip(cost.texts(SIZE), cost.texts(2 * SIZE), strict=True):
+        for text, twice in dict.fromkeys(zip(cost.texts(SIZE), cost.texts(2 * SIZE), strict=True)):
             try:
-                few, many = cost.search(text, anchored=anchored), cost.search(twice, anchored=anchored)
+                many = cost.search(twice, anchored=anchored)
+                if many > 10 * len(twice) and many > RATIO_MAX * cost.search(text, anchored=anchored):
+                    return twice
             except TooManyStepsError:
-                return twice
-            if many > RATIO_MAX * few and many > 10 * len(twice):
                 return twice
     finally:
         sys.setrecursionlimit(limit)

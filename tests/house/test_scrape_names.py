@@ -17,6 +17,7 @@ from scripts.scrape_names import exporter_names, names_pattern, scrape_config_te
 from tests.monitoring.prometheus import SCRAPE_CONFIG
 
 
+@pytest.fixture(scope="module")
 def pattern() -> re.Pattern[str]:
     jobs = yaml.safe_load(SCRAPE_CONFIG.read_text())["scrape_configs"]
     (rule,) = [row for job in jobs if job["job_name"] == "rljob-jobs" for row in job["metric_relabel_configs"][:1]]
@@ -24,23 +25,23 @@ def pattern() -> re.Pattern[str]:
     return re.compile(rule["regex"])
 
 
-def test_the_file_has_the_names_of_the_exporter() -> None:
-    assert pattern().pattern == names_pattern()
+def test_the_file_has_the_names_of_the_exporter(pattern: re.Pattern[str]) -> None:
+    assert pattern.pattern == names_pattern()
 
 
-def test_every_name_of_the_exporter_matches() -> None:
+def test_every_name_of_the_exporter_matches(pattern: re.Pattern[str]) -> None:
     served = (
         exporter_names() | {row.name for row in (*CATALOGUE, *PER_REPLICA)} | {"vllm:e2e_request_latency_seconds_sum"}
     )
-    assert [name for name in served if not pattern().fullmatch(name)] == []
+    assert [name for name in served if not pattern.fullmatch(name)] == []
 
 
-def test_no_name_of_the_operator_of_a_rule_or_of_others_matches() -> None:
+def test_no_name_of_the_operator_of_a_rule_or_of_others_matches(pattern: re.Pattern[str]) -> None:
     operators = {family.name for family in Metrics().registry.collect()}
     others = {f"{name}{suffix}" for name in operators for suffix in ("", "_total", "_bucket", "_sum", "_count")}
     others |= {"rljob:pod:info", "kube_rljob_info", "up", "ALERTS", "rljob_stepx", "xrljob_step", "tq_", "rljob_"}
     assert len(others) > 100
-    assert [name for name in others if pattern().fullmatch(name)] == []
+    assert [name for name in others if pattern.fullmatch(name)] == []
 
 
 def test_a_page_of_the_exporter_is_within_the_limits() -> None:
