@@ -182,13 +182,13 @@ def test_the_time_of_all_attempts_is_added_up(world: World) -> None:
         world.end_driver(1)
         wait(world, 30)
     ended = world.status
-    lasted = sum(
-        (times.from_text(str(attempt.end_time)) - times.from_text(attempt.submitted_time)).total_seconds()
-        for attempt in ended.attempts
-        if attempt.end_time is not None
+    spans = [(each.submitted_time, each.end_time) for each in ended.attempts if each.end_time is not None]
+    lasted = sum((times.from_text(end) - times.from_text(begin)).total_seconds() for begin, end in spans)
+    used = ended.usage
+    assert used.attempt_seconds == lasted > 0
+    assert used.device_seconds == used.productive_device_seconds + sum(
+        rest.device_seconds for rest in used.unproductive
     )
-    assert lasted > 0
-    assert ended.usage.attempt_seconds == lasted
 
 
 def test_a_lost_head_gets_a_new_cluster_when_every_old_pod_is_gone(world: World) -> None:

@@ -1,10 +1,10 @@
-"""Where the time between two attempts goes, in the status of a job."""
+"""Where the time between two attempts goes, and what made no lasting step, in the status of a job."""
 
 from __future__ import annotations
 
 import enum
 
-from rljob.api.base import NonNegative, StatusModel
+from rljob.api.base import Long, NonNegative, StatusModel
 
 
 class RecoveryCause(enum.StrEnum):
@@ -50,3 +50,25 @@ class RecoveryTime(StatusModel):
     """What they were spent on."""
     seconds: NonNegative
     """Whole seconds."""
+
+
+class UnproductiveUse(enum.StrEnum):
+    """What devices were held for, other than steps that no later attempt repeats."""
+
+    START = "Start"
+    """From the node of a worker to the first step, or to the end of an attempt without one."""
+    BETWEEN = "Between"
+    """Between steps: validation, saves, and what steps took beyond their median."""
+    REPEATED = "Repeated"
+    """Steps after the checkpoint from which the run continues."""
+    END = "End"
+    """After the last step: the step that was not completed, detection, stop and save."""
+
+
+class UnproductiveTime(StatusModel):
+    """Device-seconds of one use."""
+
+    use: UnproductiveUse
+    """What the devices were held for."""
+    device_seconds: Long
+    """Whole device-seconds."""

@@ -27,7 +27,7 @@ from rljob.api.base import (
 )
 from rljob.api.evaluation import EvaluationStatus
 from rljob.api.export_status import ExportStatus
-from rljob.api.recovery_time import RecoveryTime
+from rljob.api.recovery_time import RecoveryTime, UnproductiveTime
 from rljob.api.under_way import EndingStatus, InitializerStatus, StartStatus, StopStatus
 from rljob.api.v1alpha1 import RecipeKind
 
@@ -275,6 +275,8 @@ class Attempt(StatusModel):
     """Devices held, in device-seconds. While the attempt runs: devices held since its start."""
     productive_device_seconds: Long | None = None
     """Part of deviceSeconds spent on steps that no later attempt repeated."""
+    unproductive: Annotated[list[UnproductiveTime], Field(max_length=4, json_schema_extra=ATOMIC)] = []
+    """The rest of deviceSeconds by use, once the attempt has ended."""
     card_seconds: Long | None = None
     """Cards held, in card-seconds. A card of Atlas A3 has two devices."""
     productive_card_seconds: Long | None = None
@@ -378,6 +380,8 @@ class Usage(StatusModel):
     """Devices held by all attempts, in device-seconds."""
     productive_device_seconds: Long = 0
     """Part of deviceSeconds spent on steps that no later attempt repeated."""
+    unproductive: Annotated[list[UnproductiveTime], Field(max_length=4, json_schema_extra=ATOMIC)] = []
+    """The rest of deviceSeconds by use."""
     card_seconds: Long = 0
     """deviceSeconds in card-seconds."""
     productive_card_seconds: Long = 0

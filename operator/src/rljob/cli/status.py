@@ -49,8 +49,7 @@ def describe(job: Mapping[str, Any]) -> str:
         sections.append(_conditions(conditions))
     if attempts := status.get("attempts"):
         sections.append(_attempts(attempts, int((progress or {}).get("step", 0))))
-        if lost := [recovery_text(attempt) for attempt in attempts if attempt.get("recovery")]:
-            sections.append("\n".join(lost))
+        sections += filter(None, (_lost(attempts), _device_time(status.get("usage") or {})))
         if any(attempt.get("endTime") for attempt in attempts):
             name = evidence_name(JobIdentity(metadata.get("namespace", "default"), metadata["name"], metadata["uid"]))
             sections.append(f"records of ended attempts: configmap/{name}")
@@ -142,6 +141,15 @@ def _evaluations(evaluations: Sequence[Mapping[str, Any]]) -> str:
         state, score, message = (str(entry.get(key, ABSENT)) for key in ("state", "score", "message"))
         rows.append((str(entry["step"]), state, score, str(entry["name"]), message))
     return table(rows)
+
+
+def _lost(attempts: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(recovery_text(attempt) for attempt in attempts if attempt.get("recovery"))
+
+
+def _device_time(usage: Mapping[str, Any]) -> str:
+    rest = figures.unproductive(usage)
+    return f"device time of ended attempts: goodput {figures.share(usage.get('goodput'))}, {rest}" if rest else ""
 
 
 def recovery_text(attempt: Mapping[str, Any]) -> str:

@@ -101,6 +101,13 @@ def test_the_page_says_where_the_seconds_before_an_attempt_went() -> None:
     assert "lost before attempt 2: 24 s (Imports 20 s, Detection 4 s)" in page
 
 
+def test_the_page_shows_what_the_devices_of_ended_attempts_were_held_for() -> None:
+    rest = [{"use": "Start", "deviceSeconds": 100}, {"use": "End", "deviceSeconds": 20}]
+    used = {"deviceSeconds": 480, "productiveDeviceSeconds": 360, "goodput": "0.75", "unproductive": rest}
+    page = describe(JOB | {"status": JOB["status"] | {"usage": used}})
+    assert "device time of ended attempts: goodput 75.0%, Start 20.8%, End 4.2%" in page
+
+
 def test_the_page_names_where_ended_attempts_are_written_down() -> None:
     attempt = JOB["status"]["attempts"][0] | {"endTime": "2026-01-01T00:09:00Z"}
     metadata = JOB["metadata"] | {"uid": "0a1b2c3d-0000"}

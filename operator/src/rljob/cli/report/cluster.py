@@ -40,6 +40,7 @@ from rljob.core.launcher import LauncherOf
 from rljob.core.observed import Manifest
 from rljob.core.spec.merge import layer, leaves, path_text
 from rljob.core.validation.validate import check
+from rljob.reading import figures
 from rljob.reading.frozen import snapshot_name
 from rljob.reading.records import Record, kept
 from rljob.render.accelerator_table import AcceleratorTable
@@ -137,6 +138,7 @@ def run_of(
         held_seconds=float(usage.get("deviceSeconds", 0)) + math.fsum(a.held_seconds for a in running),
         productive_seconds=float(usage.get("productiveDeviceSeconds", 0))
         + math.fsum(a.productive_seconds for a in running if math.isfinite(a.productive_seconds)),
+        unproductive=figures.unproductive(usage),
         settings=configuration,
         samples=found.samples,
         decisions=[Setting(str(d["name"]), str(d["value"]), str(d["reason"])) for d in resolved.get("decisions") or ()],

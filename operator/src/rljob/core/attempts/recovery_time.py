@@ -26,6 +26,7 @@ PODS = "Pods"
 IMAGE = "Image"
 RAY = "Ray"
 SUBMITTING = "Submitting"
+TRAINING = "Training"
 BEFORE_THE_RUN = (WAITING, INITIALIZING, QUEUED, PODS, IMAGE, RAY, SUBMITTING)
 """In their order; a cluster may come back into its queue."""
 CAUSES: Mapping[str, RecoveryCause] = {

@@ -3,18 +3,21 @@
 An attempt holds the devices of a worker from the time that the worker gets its node, and all devices from the
 submission to its end. A failed start holds the devices of the workers that had nodes when it was given up. Productive
 are the steps up to the one from which the run continues: up to the last one of an attempt that succeeded, otherwise up
-to its last checkpoint.
+to its last checkpoint. The rest is listed by use, so that goodput and the shares of all uses add up to one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from rljob.api.recovery_time import UnproductiveTime, UnproductiveUse
 from rljob.api.status import Attempt, AttemptOutcome, Progress, Resolved, RLJobStatus, Usage
 from rljob.core import status, times
+from rljob.core.attempts.recovery_time import TRAINING
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.scheduling.held_nodes import worker_seconds
 from rljob.core.scheduling.node_faults import Held
@@ -26,7 +29,25 @@ def with_usage(attempt: Attempt, current: RLJobStatus, resolved: Resolved, now: 
     run = resolved.devices * max((now - times.from_text(attempt.submitted_time)).total_seconds(), 0.0)
     held = run + (attempt.device_seconds or 0)
     productive = min(held, resolved.devices * kept_steps(attempt, current) * _step_seconds(current.progress))
-    return _with_held(attempt, resolved, held, productive)
+    rest = _unproductive(attempt, current, resolved.devices, now) if attempt.last_step_time is not None else {}
+    return _with_held(attempt, resolved, held, productive, rest)
+
+
+def _unproductive(attempt: Attempt, current: RLJobStatus, devices: int, now: datetime) -> dict[UnproductiveUse, float]:
+    """Return what an attempt with steps held for other uses than steps that are kept; BETWEEN is what they leave."""
+    submitted, last = times.from_text(attempt.submitted_time), times.from_text(str(attempt.last_step_time))
+    pace, made = _step_seconds(current.progress), attempt.last_step - attempt.resumed_from_step
+    # Without the time of the first step, all steps are taken to be as long as their median.
+    first, further = last, made - 1
+    if current.start is not None and current.start.stage == TRAINING:
+        first, further = times.from_text(current.start.since), 0
+    before = (first - submitted).total_seconds() - (further + 1) * pace
+    return {
+        UnproductiveUse.START: (attempt.device_seconds or 0) + devices * max(before, 0.0),
+        UnproductiveUse.END: devices * max((now - last).total_seconds(), 0.0),
+        UnproductiveUse.REPEATED: devices * max(made - kept_steps(attempt, current), 0) * pace,
+        UnproductiveUse.BETWEEN: math.inf,
+    }
 
 
 def with_held_before(
@@ -56,7 +77,11 @@ def with_start_usage(
 ) -> Attempt:
     """Return the record of a failed start with what its remaining pods held."""
     waited = worker_seconds(pods, times.from_text(attempt.submitted_time), now)
-    return _with_held(attempt, resolved, _device_seconds(waited, resolved, sizes), 0.0)
+    return _with_held(attempt, resolved, _device_seconds(waited, resolved, sizes), 0.0, {})
+
+
+def _listed(seconds: Mapping[UnproductiveUse, int]) -> list[UnproductiveTime]:
+    return [UnproductiveTime(use=use, device_seconds=seconds[use]) for use in UnproductiveUse if seconds.get(use)]
 
 
 def _device_seconds(waited: Iterable[tuple[str, float]], resolved: Resolved, sizes: WorkerSizes | None) -> float:
@@ -65,12 +90,19 @@ def _device_seconds(waited: Iterable[tuple[str, float]], resolved: Resolved, siz
     return sum((sizes.of(group) if sizes else each) * seconds for group, seconds in waited)
 
 
-def _with_held(attempt: Attempt, resolved: Resolved, held: float, productive: float) -> Attempt:
-    ratio = _cards_per_device(resolved)
+def _with_held(
+    attempt: Attempt, resolved: Resolved, held: float, productive: float, rest: Mapping[UnproductiveUse, float]
+) -> Attempt:
+    """Return the attempt with its usage; what `rest` states is cut to what is left, and all is a start without it."""
+    ratio, left, found = _cards_per_device(resolved), round(held) - round(productive), Counter[UnproductiveUse]()
+    for use, stated in (rest or {UnproductiveUse.START: math.inf}).items():
+        found[use] = left if stated >= left else round(stated)
+        left -= found[use]
     return attempt.model_copy(
         update={
             "device_seconds": round(held),
             "productive_device_seconds": round(productive),
+            "unproductive": _listed(found),
             "card_seconds": round(held * ratio),
             "productive_card_seconds": round(productive * ratio),
         }
@@ -140,11 +172,15 @@ def added_usage(usage: Usage, attempt: Attempt) -> Usage:
     """Return the usage with a closed attempt added."""
     held = usage.device_seconds + (attempt.device_seconds or 0)
     productive = usage.productive_device_seconds + (attempt.productive_device_seconds or 0)
+    rest = Counter[UnproductiveUse]()
+    for part in (*usage.unproductive, *attempt.unproductive):
+        rest[part.use] += part.device_seconds
     lasted = times.from_text(attempt.end_time or attempt.submitted_time) - times.from_text(attempt.submitted_time)
     return Usage(
         attempt_seconds=usage.attempt_seconds + max(round(lasted.total_seconds()), 0),
         device_seconds=held,
         productive_device_seconds=productive,
+        unproductive=_listed(rest),
         card_seconds=usage.card_seconds + (attempt.card_seconds or 0),
         productive_card_seconds=usage.productive_card_seconds + (attempt.productive_card_seconds or 0),
         goodput=status.metric(productive / held) if held else None,

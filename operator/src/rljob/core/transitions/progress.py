@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 from rljob.api.status import CheckpointStatus, ConditionStatus, ConditionType, Progress, RLJobStatus
 from rljob.core import status, times
-from rljob.core.attempts.recovery_time import recovery_of
+from rljob.core.attempts.recovery_time import TRAINING, recovery_of
 from rljob.core.attempts.usage import with_held_before
 from rljob.core.context import Context
 from rljob.core.reasons import Reason
 from rljob.core.transitions.conditions import healed
-from rljob.core.transitions.start_stages import TRAINING, with_training
+from rljob.core.transitions.start_stages import with_training
 from rljob_runtime.contract import NOTES_MAX
 from rljob_runtime.contract import Progress as Answer
 

@@ -12,11 +12,9 @@ from datetime import datetime
 from rljob.api.status import RLJobStatus
 from rljob.api.under_way import BegunStage, StartStatus
 from rljob.core import start_message, times
-from rljob.core.attempts.recovery_time import BEFORE_THE_RUN, PODS, WAITING, pod_stages
+from rljob.core.attempts.recovery_time import BEFORE_THE_RUN, PODS, TRAINING, WAITING, pod_stages
 from rljob.core.observed import Manifest
 from rljob_runtime.contract import StartProgress
-
-TRAINING = "Training"
 
 
 def with_stage(current: RLJobStatus, stage: str, since: str, detail: str = "") -> RLJobStatus:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rljob.api.recovery_time import UnproductiveUse
 from rljob.api.status import Attempt, AttemptOutcome, CheckpointStatus, Progress, Resolved, RLJobStatus, Usage
+from rljob.api.under_way import StartStatus
 from rljob.core import times
+from rljob.core.attempts.recovery_time import TRAINING
 from rljob.core.attempts.usage import account, added_usage, with_held_before, with_start_usage, with_usage
 from rljob.core.scheduling.node_faults import Held
 from rljob.core.scheduling.worker_sizes import WorkerSizes
@@ -44,6 +49,51 @@ def test_an_attempt_holds_devices_and_cards(cards: str, held: int, productive: i
 
 def test_a_checkpoint_of_before_the_attempt_keeps_none_of_its_steps() -> None:
     assert ended("16", saved="2025-12-31T23:59:59Z").productive_device_seconds == 0
+
+
+def test_goodput_and_all_other_uses_add_up_to_what_was_held() -> None:
+    """30 steps of 10 s, of which 20 are kept; the first ended after 100 s, the last after 500 s of 600 s."""
+    attempt = ended("16").model_copy(
+        update={"last_step_time": times.to_text(times.after(BEGIN, 500)), "device_seconds": 160}
+    )
+    current = RLJobStatus(
+        progress=Progress(step=30, median_step_seconds="10"),
+        checkpoint=CheckpointStatus(step=20, path="/saves", saved_time=END),
+        start=StartStatus(stage=TRAINING, since=times.to_text(times.after(BEGIN, 100))),
+    )
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=1, devices=16, cards="16")
+    closed = with_usage(attempt, current, resolved, times.from_text(END))
+    assert {part.use: part.device_seconds for part in closed.unproductive} == {
+        UnproductiveUse.START: 160 + 16 * 90,
+        UnproductiveUse.BETWEEN: 16 * (500 - 90 - 300),
+        UnproductiveUse.REPEATED: 16 * 100,
+        UnproductiveUse.END: 16 * 100,
+    }
+    used = added_usage(added_usage(Usage(), closed), closed)
+    assert (
+        used.productive_device_seconds + sum(part.device_seconds for part in used.unproductive) == used.device_seconds
+    )
+
+
+def test_an_attempt_without_a_step_was_a_start() -> None:
+    (part,) = ended("16", saved="2025-12-31T23:59:59Z").unproductive
+    assert (part.use, part.device_seconds) == (UnproductiveUse.START, 9600)
+
+
+@given(*[st.integers(0, 900)] * 4, st.integers(0, 60))
+def test_no_clock_makes_uses_exceed_what_was_held(first: int, last: int, end: int, before: int, pace: int) -> None:
+    attempt = ended("16").model_copy(
+        update={"last_step_time": times.to_text(times.after(BEGIN, last)), "device_seconds": before}
+    )
+    current = RLJobStatus(
+        progress=Progress(step=30, median_step_seconds=str(pace)),
+        checkpoint=CheckpointStatus(step=20, path="/saves", saved_time=END),
+        start=StartStatus(stage=TRAINING, since=times.to_text(times.after(BEGIN, first))),
+    )
+    resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=1, devices=16, cards="16")
+    closed = with_usage(attempt, current, resolved, times.after(BEGIN, end))
+    rest = sum(part.device_seconds for part in closed.unproductive)
+    assert (closed.productive_device_seconds or 0) + rest == closed.device_seconds
 
 
 def running(*before: Attempt) -> Attempt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from builders import Json, apart, judged, merged, small_spec
@@ -212,7 +212,7 @@ def without_effect() -> Iterator[str]:
         if not any(name == read or name.startswith(f"{read}.") for read in READ_BY_THE_OPERATOR):
             values = KNOWN.get(name) or samples(schema)
             assert values, f"no sample for {name}"
-            if not any(has_effect(variant, path, value) for variant in range(len(VARIANTS)) for value in values):
+            if not has_effect_anywhere(path, values):
                 yield name
 
 
@@ -220,7 +220,20 @@ def has_effect(variant: int, path: FieldPath, value: object) -> bool:
     base = base_of(variant)
     if path[0] == "checkpoint" and "checkpoint" not in base:
         return False
-    return any(_differs(with_value(base, path, value, entry), rendered(variant)) for entry in (0, -1))
+    first, last = (with_value(base, path, value, entry) for entry in (0, -1))
+    return _differs(first, rendered(variant)) or (last != first and _differs(last, rendered(variant)))
+
+
+def has_effect_anywhere(path: FieldPath, values: Sequence[object]) -> bool:
+    """Try first the variant in which the field before it in the same section had an effect."""
+    for variant in sorted(range(len(VARIANTS)), key=lambda number: number != _LAST.get(path[0], 0)):
+        if any(has_effect(variant, path, value) for value in values):
+            _LAST[path[0]] = variant
+            return True
+    return False
+
+
+_LAST: dict[object, int] = {}
 
 
 def _differs(document: Json, before: str) -> bool:

@@ -43,7 +43,7 @@ def test_the_published_totals_are_met_within_five_percent(row: published.DeepSee
 
 def test_adjacent_placement_meets_its_total_with_other_seeds_too() -> None:
     totals = [
-        simulate(OPENR1.draw(512, 16, seed), DEEPSEEK, POLICIES["adjacent + gears"]).makespan for seed in range(16)
+        simulate(OPENR1.draw(512, 16, seed), DEEPSEEK, POLICIES["adjacent + gears"]).makespan for seed in range(SEEDS)
     ]
     assert mean(totals) == pytest.approx(2861, rel=0.05)
 
