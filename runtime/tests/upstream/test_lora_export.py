@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from rljob_runtime.contract import ExitCode, ExportPlace, ExportRequest, ExportResult
 from rljob_runtime.export import command
@@ -21,7 +24,7 @@ from tokenizers import Tokenizer, models
 from verl.trainer.config import CheckpointConfig
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 
-step, base, contents, only = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split(","), sys.argv[4] == "only"
+step, base, alone = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 torch.manual_seed(0)
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 shape = Qwen2Config(vocab_size=16, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
@@ -38,9 +41,10 @@ with torch.no_grad():
     torch.save(copy.deepcopy(tuned).float()(tokens).logits.log_softmax(-1), f"{base}/log-probabilities.pt")
 tuned = fully_shard(tuned, mesh=init_device_mesh("cpu", (1,), mesh_dim_names=("fsdp",)))
 words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({str(n): n for n in range(16)}, "0")))
-settings = CheckpointConfig(save_contents=contents, load_contents=["model"], save_lora_only=only)
-FSDPCheckpointManager(tuned, None, None, words, settings).save_checkpoint(str(step / "actor"), global_step=1)
-torch.save({}, step / "data.pt")
+for folder, contents, only in ((step, ["model", "hf_model"], False), (alone, ["model"], True)):
+    settings = CheckpointConfig(save_contents=contents, load_contents=["model"], save_lora_only=only)
+    FSDPCheckpointManager(tuned, None, None, words, settings).save_checkpoint(str(folder / "actor"), global_step=1)
+    torch.save({}, folder / "data.pt")
 """
 
 COMPARE = """
@@ -75,11 +79,15 @@ def python(code: str, *words: object) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
 
 
-def save(folder: Path, contents: str, only: str = "all") -> Path:
-    """Save a step with an adapter; return the actor's folder."""
-    step = folder / "ckpt" / "global_step_1"
-    python(SAVE, step, folder / "base", contents, only)
-    return step / "actor"
+STEP = "ckpt/global_step_1"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a model in `base`, a step with an adapter in `whole`, and one of the adapter `alone`."""
+    folder = tmp_path_factory.mktemp("saved")
+    python(SAVE, folder / "whole" / STEP, folder / "base", folder / "alone" / STEP)
+    return folder
 
 
 def export(folder: Path) -> tuple[int, ExportResult]:
@@ -88,15 +96,16 @@ def export(folder: Path) -> tuple[int, ExportResult]:
     return code, ExportResult.from_json((folder / "report").read_bytes())
 
 
-def test_the_export_is_the_base_and_the_adapter_in_float32_rounded_once(tmp_path: Path) -> None:
-    assert has_adapter(save(tmp_path, "model,hf_model"))
-    code, result = export(tmp_path)
+def test_the_export_is_the_base_and_the_adapter_in_float32_rounded_once(saved: Path) -> None:
+    assert has_adapter(saved / "whole" / STEP / "actor")
+    code, result = export(saved / "whole")
     assert (code, result.message) == (0, "")
-    python(COMPARE, tmp_path / "base", tmp_path / "out" / "global_step_1")
+    python(COMPARE, saved / "base", saved / "whole" / "out" / "global_step_1")
 
 
-def test_an_adapter_of_unknown_scale_is_refused(tmp_path: Path) -> None:
-    actor = save(tmp_path, "model")
+def test_an_adapter_of_unknown_scale_is_refused(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved / "whole" / "ckpt", tmp_path / "ckpt")
+    actor = tmp_path / STEP / "actor"
     (actor / "lora_train_meta.json").unlink()
     assert has_adapter(actor)
     code, result = export(tmp_path)
@@ -105,7 +114,7 @@ def test_an_adapter_of_unknown_scale_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "global_step_1").exists()
 
 
-def test_an_adapter_alone_is_not_exported(tmp_path: Path) -> None:
-    assert lacks_base(save(tmp_path, "model", "only"))
-    code, result = export(tmp_path)
+def test_an_adapter_alone_is_not_exported(saved: Path) -> None:
+    assert lacks_base(saved / "alone" / STEP / "actor")
+    code, result = export(saved / "alone")
     assert (code, result.reason) == (ExitCode.BAD_CONFIG, "NotConvertible")
