@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.addons import KUBERAY, KUBERAY_NAMESPACE
+from tests.chaos.kuberay import scale
+from tests.cluster.addons import KUBERAY_NAMESPACE
 from tests.e2e import quickstart, runs
 from tests.kube import Kube, Manifest, wait_for
 
@@ -25,14 +26,6 @@ def kuberay(admin: Kube) -> Iterator[Kube]:
     namespace = admin.in_namespace(KUBERAY_NAMESPACE)
     yield namespace
     scale(namespace, 1)
-
-
-def scale(kuberay: Kube, replicas: int) -> None:
-    """Start or stop KubeRay."""
-    kuberay.run("scale", "deployment", KUBERAY, f"--replicas={replicas}")
-    wanted = f"--for=jsonpath={{.status.availableReplicas}}={replicas}" if replicas else "--for=delete"
-    what = ("deployment", KUBERAY) if replicas else ("pods", "-l", "app.kubernetes.io/component=kuberay-operator")
-    kuberay.run("wait", *what, wanted, "--timeout=120s", seconds=150)
 
 
 def status(kube: Kube, name: str) -> Manifest:
