@@ -31,6 +31,7 @@ from contract.large_objects import (
 )
 from contract.operator_process import until
 from contract.place import Place
+from contract.test_bad_manifests import kubectl
 
 from rljob.api.limits import SPEC_BYTES_MAX
 from rljob.api.v1alpha1 import API_VERSION
@@ -58,6 +59,7 @@ LARGE = "large-"
 WORKERS = 4
 TENTHS = int(os.environ.get("RLJOB_HOSTILE", "1"))
 SILENT_HEADS = 40 * TENTHS
+REFUSED = ("Validated", "False")
 LARGEST = "largest-"
 """Jobs of the largest valid size; of those that the namespace has memory for, some begin."""
 CROWD, MARKED = 30 * TENTHS, 20 * TENTHS
@@ -215,10 +217,42 @@ async def test_a_hostile_tenant_harms_neither_the_operator_nor_a_job_of_another(
     place: Place, neighbor: Place, start: Callable[..., Awaitable[Process]]
 ) -> None:
     heads = Heads()
-    spec = small_spec({"podSpecPatch": empty_objects()})
     with unbounded_crds():
-        create_all([manifest("RLJob", f"{LARGE}{n}", spec, place.namespace) for n in range(NUMBER)])
+        create_all([*stored_before_the_bounds(place)])
         await attack(place, neighbor, start, heads)
+
+
+def stored_before_the_bounds(place: Place) -> Iterator[dict[str, Any]]:
+    """Yield jobs with huge specs, and huge recipes with jobs that have huge annotations and name them."""
+    spec = small_spec({"podSpecPatch": empty_objects()})
+    notes = {f"a{number}.example/x": "" for number in range(13_000)}
+    for number in range(NUMBER):
+        yield manifest("RLJob", f"{LARGE}{number}", spec, place.namespace)
+        yield manifest("RLRecipe", f"r-{number}", {"template": spec}, place.namespace)
+        reference = {"recipeRef": {"kind": "RLRecipe", "name": f"r-{number}"}}
+        yield manifest("RLJob", f"{LARGE}named-{number}", reference, place.namespace, annotations=notes)
+
+
+async def large_ones_are_refused(place: Place) -> bool:
+    jobs = (await place.cluster.list(RLJOB, place.namespace)).items
+    return all("are allowed; delete and recreate it" in invalid(job) for job in jobs if is_large(job))
+
+
+def is_large(job: Mapping[str, Any]) -> bool:
+    return str(job["metadata"]["name"]).startswith(LARGE)
+
+
+def invalid(job: Mapping[str, Any]) -> str:
+    """Return what the operator says about the spec of a job that it refuses."""
+    conditions = (job.get("status") or {}).get("conditions", ())
+    return next((str(each["message"]) for each in conditions if (each["type"], each["status"]) == REFUSED), "")
+
+
+def edit(place: Place, name: str) -> None:
+    """Change a job with a huge spec, so that it arrives at a process that watches already."""
+    where = ("rljob", name, "-n", place.namespace)
+    done = kubectl("patch", *where, "--type=merge", "-p", json.dumps({"spec": {"suspend": True}}))
+    assert done.returncode == 0, done.stderr
 
 
 async def attack(place: Place, neighbor: Place, start: Callable[..., Awaitable[Process]], heads: Heads) -> None:
@@ -227,6 +261,9 @@ async def attack(place: Place, neighbor: Place, start: Callable[..., Awaitable[P
         process = await start(workers=str(WORKERS), namespace="", memory_limit=str(MEMORY_LIMIT))
         await until(process.ready)
         lease = await place.cluster.get(LEASE, place.namespace, process.lease)
+        await until(lambda: large_ones_are_refused(place))
+        for number in range(NUMBER):
+            edit(place, f"{LARGE}{number}")
         for job in hostile_jobs(place):
             await place.cluster.create(job)
         await until(lambda: asked_everybody(heads))
@@ -273,12 +310,7 @@ async def crowd_is_answered(place: Place) -> bool:
     states = {
         job["metadata"]["name"]: job.get("status") or {} for job in jobs if job["metadata"]["name"].startswith(LARGEST)
     }
-    refused = [
-        condition["message"]
-        for status in states.values()
-        for condition in status.get("conditions", ())
-        if condition["type"] == "Validated" and condition["status"] == "False"
-    ]
+    refused = [message for status in states.values() if (message := invalid({"status": status}))]
     assert all("of the operator's memory; jobs and recipes of namespace" in message for message in refused), refused
     return all(status.get("state") for status in states.values()) and 0 < len(refused) < CROWD
 

@@ -40,6 +40,7 @@ def test_the_lowest_free_block_is_given() -> None:
 
 
 def test_a_namespace_has_no_more_than_its_share() -> None:
+    assert PortPool().share * 4 <= PortPool().blocks
     held = Allocations(PortPool("rljob", "ports", 20_000, 3, share=1), {20_000: OTHER})
     assert (held.has_its_share("team"), held.free("team")) == (True, None)
     assert held.free("another") == 20_032
