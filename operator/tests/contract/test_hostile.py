@@ -59,7 +59,7 @@ TENTHS = int(os.environ.get("RLJOB_HOSTILE", "1"))
 LARGE = "large-"
 """Jobs that were stored before the CRDs had bounds."""
 STORED = 4 if TENTHS == 1 else NUMBER
-"""Of each kind: an operator that kept them all would exceed the chart's limit."""
+"""Of each kind."""
 WORKERS = 4
 SILENT_HEADS = 40 * TENTHS
 REFUSED = ("Validated", "False")
