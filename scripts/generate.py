@@ -176,7 +176,8 @@ def unmarked(paths: Iterable[Path]) -> list[Path]:
     wanted = [path for path in paths if path not in MIXED]
     command = ("git", "check-attr", "-z", "linguist-generated", "--", *map(str, wanted))
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    return [Path(path) for path, _, value in zip(shown[::3], shown[1::3], shown[2::3], strict=False) if value != "set"]
+    marked = {path for path, _, value in zip(shown[::3], shown[1::3], shown[2::3], strict=False) if value == "set"}
+    return [path for path in wanted if str(path) not in marked]
 
 
 def main() -> None:

@@ -389,6 +389,10 @@ def test_the_median_counts_from_a_steps_begin_to_its_record(
     assert medians == [90.0, 50.0, 12.0]
     assert shown(spool).median_rollout_seconds == 12.0
     assert (shown(spool).first_step, shown(spool).step) == (5, 7)
+    recorded = shown(spool).step_time
+    assert recorded is not None
+    ended = spool.update_progress(phase=Phase.ENDED)
+    assert (ended.step_time, ended.observed_time >= recorded) == (recorded, True), "the time of the step stays"
 
 
 def test_with_prompts_in_flight_the_wait_for_responses_is_what_a_stop_would_save(

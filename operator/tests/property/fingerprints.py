@@ -16,7 +16,7 @@ UID = r"[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}"
 VARYING = re.compile(rf"{TIME}|{UID}")
 MEASURED = frozenset(
     {"usage", "deviceSeconds", "productiveDeviceSeconds", "cardSeconds", "productiveCardSeconds", "start"}
-    | {"recovery", "lastStepTime", "stopTime"}
+    | {"recovery", "lastStepTime", "stopTime", "unproductive"}
 )
 """Fields that depend on durations, or on which stages of a start were seen."""
 WORDS = frozenset({"message", "node"})

@@ -59,14 +59,8 @@ class World(Operators):
         """Whether Volcano finds nodes for all pods of a gang."""
         self.spec = spec or small_spec({"initializers": [{"name": "prepare", "command": ["true"]}]})
         self.create_job()
-        self.cluster.put(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"namespace": KEY.namespace, "name": CODE},
-                "data": {"reward.py": "1"},
-            }
-        )
+        metadata = {"namespace": KEY.namespace, "name": CODE}
+        self.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"reward.py": "1"}})
 
     def accepted(self, submitted: SubmitJob) -> None:
         """Check a new submission."""
@@ -457,6 +451,7 @@ class World(Operators):
             step=step,
             total_steps=40,
             observed_time=now if steps or old is None else old.observed_time,
+            step_time=now if steps or old is None else old.step_time,
             start_time=now if old is None else old.start_time,
             reward=0.5,
             step_seconds=4.0,
@@ -480,7 +475,8 @@ class World(Operators):
         head.end(ray_job.submission_id, RayJobState.FAILED if code else RayJobState.SUCCEEDED, exit_code=code)
         outcome = Outcome(exit_code=code, reason=reason, message=f"code {code}", last_step=head.progress.step, **blamed)
         if reported:
-            head.progress = replace(head.progress, phase=Phase.ENDED, outcome=outcome)
+            now = self.clock.now().timestamp()
+            head.progress = replace(head.progress, phase=Phase.ENDED, outcome=outcome, observed_time=now)
 
     def forget_submission(self) -> None:
         """Make Ray forget a submission that it has reported."""

@@ -309,6 +309,7 @@ class TrainingAttempt:
             first_dp_idle_ratio=finite(step_metrics.FIRST_DP_IDLE),
             cluster_idle_ratio=finite(step_metrics.CLUSTER_IDLE),
             step_seconds=finite("timing_s/step"),
+            step_time=record.time,
             first_step=self._first_step,
             median_step_seconds=self.step_seconds,
             median_rollout_seconds=statistics.median(self._rollout_seconds) if self._rollout_seconds else None,

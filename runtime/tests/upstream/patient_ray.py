@@ -8,6 +8,7 @@ it: what hangs ends with the limit of its test.
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from typing import Any
 
@@ -45,6 +46,7 @@ def install() -> None:
             except Exception as error:
                 if FAILED not in str(error):
                     raise
+                print(f"Ray starts again: {error}", file=sys.stderr, flush=True)
             ray.shutdown()
         return start(*arguments, **named)
 

@@ -56,13 +56,14 @@ class UnproductiveUse(enum.StrEnum):
     """What devices were held for, other than steps that no later attempt repeats."""
 
     START = "Start"
-    """From the node of a worker to the first step, or to the end of an attempt without one."""
+    """From the node of a worker, or the end of the attempt before in the same cluster, to a median step before the end
+    of the first step; all of an attempt without a step."""
     BETWEEN = "Between"
-    """Between steps: validation, saves, and what steps took beyond their median."""
+    """Between the first and the last step: validation, saves, and what steps took beyond their median."""
     REPEATED = "Repeated"
     """Steps after the checkpoint from which the run continues."""
     END = "End"
-    """After the last step: the step that was not completed, detection, stop and save."""
+    """After the last step that the operator saw: the step that was not completed, detection, stop and save."""
 
 
 class UnproductiveTime(StatusModel):

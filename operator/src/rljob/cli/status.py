@@ -148,8 +148,8 @@ def _lost(attempts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _device_time(usage: Mapping[str, Any]) -> str:
-    rest = figures.unproductive(usage)
-    return f"device time of ended attempts: goodput {figures.share(usage.get('goodput'))}, {rest}" if rest else ""
+    shares = figures.device_time(usage)
+    return f"device time of ended attempts: {shares}" if shares else ""
 
 
 def recovery_text(attempt: Mapping[str, Any]) -> str:

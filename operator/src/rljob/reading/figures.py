@@ -45,10 +45,17 @@ def steps(progress: Mapping[str, Any]) -> str:
     return str(step) if step > total else f"{step}/{total}"
 
 
-def unproductive(usage: Mapping[str, Any]) -> str:
-    """Return the shares of device time that made no lasting step, by use: Start 12.0%, End 3.1%. Empty without any."""
-    held, rest = float(usage.get("deviceSeconds") or 0), usage.get("unproductive") or ()
-    return ", ".join(f"{part['use']} {share(float(part['deviceSeconds']) / held)}" for part in rest) if held else ""
+def device_time(usage: Mapping[str, Any]) -> str:
+    """Return the shares of ended attempts' device time: goodput 84.9%, Start 12.0%, End 3.1%. Empty without a division.
+
+    The rest of attempts that an operator without this division has seen end is unknown.
+    """
+    held, productive = float(usage.get("deviceSeconds") or 0), float(usage.get("productiveDeviceSeconds") or 0)
+    parts = {str(part["use"]): float(part["deviceSeconds"]) for part in usage.get("unproductive") or ()}
+    if not parts or held <= 0:
+        return ""
+    parts = {"goodput": productive, **parts, "unknown": held - productive - sum(parts.values())}
+    return ", ".join(f"{use} {share(part / held)}" for use, part in parts.items() if part > 0 or use == "goodput")
 
 
 def ends(status: Mapping[str, Any]) -> str:

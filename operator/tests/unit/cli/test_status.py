@@ -106,6 +106,8 @@ def test_the_page_shows_what_the_devices_of_ended_attempts_were_held_for() -> No
     used = {"deviceSeconds": 480, "productiveDeviceSeconds": 360, "goodput": "0.75", "unproductive": rest}
     page = describe(JOB | {"status": JOB["status"] | {"usage": used}})
     assert "device time of ended attempts: goodput 75.0%, Start 20.8%, End 4.2%" in page
+    earlier = describe(JOB | {"status": JOB["status"] | {"usage": used | {"deviceSeconds": 960}}})
+    assert "goodput 37.5%, Start 10.4%, End 2.1%, unknown 50.0%" in earlier
 
 
 def test_the_page_names_where_ended_attempts_are_written_down() -> None:

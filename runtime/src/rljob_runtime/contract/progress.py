@@ -144,6 +144,8 @@ class Progress:
     first_dp_idle_ratio: float | None = None
     cluster_idle_ratio: float | None = None
     step_seconds: float | None = None
+    step_time: float | None = None
+    """Unix time at which the last step was recorded: `observed_time` is later once anything else has changed."""
     first_step: int | None = None
     """The first step that this attempt completed."""
     median_step_seconds: float | None = None

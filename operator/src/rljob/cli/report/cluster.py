@@ -138,7 +138,7 @@ def run_of(
         held_seconds=float(usage.get("deviceSeconds", 0)) + math.fsum(a.held_seconds for a in running),
         productive_seconds=float(usage.get("productiveDeviceSeconds", 0))
         + math.fsum(a.productive_seconds for a in running if math.isfinite(a.productive_seconds)),
-        unproductive=figures.unproductive(usage),
+        device_time=figures.device_time(usage),
         settings=configuration,
         samples=found.samples,
         decisions=[Setting(str(d["name"]), str(d["value"]), str(d["reason"])) for d in resolved.get("decisions") or ()],

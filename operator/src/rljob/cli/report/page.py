@@ -156,8 +156,8 @@ def _tiles(run: ReportRun) -> Iterator[tuple[str, str]]:
     if run.held_seconds > 0:
         yield "device-hours held", number(run.held_seconds / plots.SECONDS_AN_HOUR)
         yield "goodput of the devices", f"{run.productive_seconds / run.held_seconds:.0%}"
-    if run.unproductive:
-        yield "the rest, of ended attempts", run.unproductive
+    if run.device_time:
+        yield "device time of ended attempts", run.device_time
 
 
 def _sections(run: ReportRun) -> Iterator[str]:

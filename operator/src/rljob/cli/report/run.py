@@ -91,8 +91,8 @@ class ReportRun:
     """Device-seconds of all attempts, as far as they are known."""
     productive_seconds: float = math.nan
     """Part of the device-seconds spent on steps that no later attempt repeated."""
-    unproductive: str = ""
-    """Shares of the device-seconds of ended attempts that were spent otherwise, by use."""
+    device_time: str = ""
+    """Shares of the device-seconds of ended attempts by use."""
     settings: Sequence[Setting] = ()
     decisions: Sequence[Setting] = ()
     samples: Sequence[Recorded] = ()

@@ -33,6 +33,7 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         step=step,
         total_steps=total,
         observed_time=_past(answer.observed_time, now),
+        step_time=_past(answer.step_time, now) if answer.step_time else None,
         start_time=_past(answer.start_time, now),
         checkpoint_step=min(saved, STEP_MAX) if saved is not None and saved > 0 else None,
         step_seconds=seconds if seconds is not None and 0 < seconds <= STEP_SECONDS_MAX else None,

@@ -43,9 +43,10 @@ def _unproductive(attempt: Attempt, current: RLJobStatus, devices: int, now: dat
         first, further = times.from_text(current.start.since), 0
     before = (first - submitted).total_seconds() - (further + 1) * pace
     return {
-        UnproductiveUse.START: (attempt.device_seconds or 0) + devices * max(before, 0.0),
         UnproductiveUse.END: devices * max((now - last).total_seconds(), 0.0),
         UnproductiveUse.REPEATED: devices * max(made - kept_steps(attempt, current), 0) * pace,
+        # The least certain one: without its status, a run that is found again was submitted when it was found.
+        UnproductiveUse.START: (attempt.device_seconds or 0) + devices * max(before, 0.0),
         UnproductiveUse.BETWEEN: math.inf,
     }
 

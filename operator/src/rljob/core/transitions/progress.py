@@ -95,7 +95,7 @@ def with_first_step(current: RLJobStatus, answer: Answer) -> RLJobStatus:
     pace = answer.median_step_seconds or answer.step_seconds or 0.0
     further = 0 if answer.first_step is None else max(answer.step - answer.first_step, 0)
     # Further ones may have been made since the last look, but not before the stage that was seen then.
-    moment = times.to_text(times.from_unix(max(answer.observed_time - further * pace, 0.0)))
+    moment = times.to_text(times.from_unix(max((answer.step_time or answer.observed_time) - further * pace, 0.0)))
     since = max(moment, start.since)
     if current.attempts:
         found = recovery_of(current.attempts, start.stages, since, pace)
@@ -125,7 +125,7 @@ def _estimated_end(answer: Answer, observed: datetime) -> str | None:
 
 
 def _with_figures(context: Context, current: RLJobStatus, answer: Answer) -> RLJobStatus:
-    observed = times.from_unix(answer.observed_time)
+    observed = times.from_unix(answer.step_time or answer.observed_time)
     progress = Progress(
         step=answer.step,
         total_steps=answer.total_steps,

@@ -85,7 +85,6 @@ def test_the_table_ends_with_the_switches(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_another_number_of_cards_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As docs/guides/planning.md does for 64 cards."""
     found = document(capsys, "-f", written(tmp_path), *LENGTHS, "--cards", "16")
     assert found["devices"] == 32
 

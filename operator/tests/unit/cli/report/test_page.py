@@ -67,9 +67,9 @@ def test_every_plot_has_a_point_for_each_step() -> None:
 
 
 def test_it_shows_figures_configuration_and_decisions() -> None:
-    text = read(replace(recorded.run(), unproductive="Start 33.0%")).text
+    text = read(replace(recorded.run(), device_time="goodput 67.0%, Start 33.0%")).text
     for told in (
-        "the rest, of ended attempts",
+        "device time of ended attempts",
         "default/quickstart",
         "Succeeded",
         "0.6195 → 0.9437",
