@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from rljob.cluster.errors import Forbidden, NotFound, OutsideError
 from rljob.cluster.kinds import CONFIG_MAP, NODE, Kind
-from rljob.cluster.limiter import TokenBucket
+from rljob.cluster.limiter import TimeShare, TokenBucket
 from rljob.cluster.port import Cluster
 from rljob.core.observed import Manifest, Unseen
 from rljob.core.scheduling.node_faults import (
@@ -42,6 +42,10 @@ LOOKS_AT_ONCE = 40
 
 With six progress writes per second beside them, the operator stays below 20 requests per second (docs/benchmarks.md).
 """
+TIME_SHARE = 0.1
+TIME_IN_HAND_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 60.0
+"""The same bound for a slow API server: while a thousand jobs start, these were a fifth of its requests."""
 LISTS_PER_SECOND = 2.0
 LISTS_AT_ONCE = 20
 """LISTs of pods to find the nodes of a run, once per attempt; those that diagnose a start have their own budget."""
@@ -87,11 +91,13 @@ class NodeLooks:
     lists: TokenBucket = field(init=False)
     """For callers that have to find the nodes first."""
     _looks: TokenBucket = field(init=False)
+    _time: TimeShare = field(init=False)
 
     def __post_init__(self) -> None:
         """Fill the buckets."""
         self.lists = TokenBucket(LISTS_PER_SECOND, LISTS_AT_ONCE, self.monotonic)
         self._looks = TokenBucket(LOOKS_PER_SECOND, LOOKS_AT_ONCE, self.monotonic)
+        self._time = TimeShare(TIME_SHARE, TIME_IN_HAND_SECONDS, LONGEST_PAUSE_SECONDS, self.monotonic)
 
     async def look(self, names: Iterable[str], *, fresh: bool = False) -> dict[str, NodeLook]:
         """Return what is known of nodes; unknown ones are left out."""
@@ -100,7 +106,9 @@ class NodeLooks:
         keep = FRESH_SECONDS if fresh else KEEP_SECONDS
         # Usually none is due, and a task for each would cost more than this check.
         due = [name for name in wanted if self._is_due(name, keep)]
-        await asyncio.gather(*(self._refresh(name, keep) for name in due))
+        if due and (fresh or self._time.has_room()):
+            with self._time.timed():
+                await asyncio.gather(*(self._refresh(name, keep) for name in due))
         now = self.monotonic()
         known = ((name, self._seen.get(name)) for name in wanted)
         return {name: seen.look for name, seen in known if seen is not None and seen.age(now) < STALE_SECONDS}

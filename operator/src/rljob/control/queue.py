@@ -60,8 +60,9 @@ class Lane(enum.StrEnum):
 TURNS = {Lane.NEW: 4, Lane.TO_BEGIN: 16}
 """While other lanes wait, one turn in this many goes to the lane, or to a lane with fewer turns, so that no key waits
 forever."""
-TURNS_BEHIND_NEW = 64
-"""The same for jobs that are to begin, while others wait to be looked at: a thousand looks take seconds at most."""
+BEGIN_BEHIND_NEW = 2
+"""Jobs that begin at once while others wait to be looked at: a beginning is five requests that a thousand looks
+would wait for."""
 
 
 class Waiting(Generic[Key]):
@@ -248,13 +249,15 @@ class KeyQueue(Generic[Key]):
         waiting = [lane for lane in Lane if self._lanes[lane] and self._has_capacity(lane)]
         if len(waiting) > 1:
             self._turn += 1
-            turns = TURNS | ({Lane.TO_BEGIN: TURNS_BEHIND_NEW} if Lane.NEW in waiting else {})
             # The last lanes have the fewest turns, so they are considered first.
-            return next((lane for lane in reversed(waiting) if self._turn % turns.get(lane, 1) == 0), waiting[0])
+            return next((lane for lane in reversed(waiting) if self._turn % TURNS.get(lane, 1) == 0), waiting[0])
         return waiting[0] if waiting else None
 
     def _has_capacity(self, lane: Lane) -> bool:
-        return len(self._processing_in[lane]) < self._at_once.get(lane, math.inf)
+        most = self._at_once.get(lane, math.inf)
+        if lane is Lane.TO_BEGIN and self._lanes[Lane.NEW]:
+            most = min(most, BEGIN_BEHIND_NEW)
+        return len(self._processing_in[lane]) < most
 
     def _enqueue(self, key: Key) -> None:
         self._lanes[self._lane_of(key)].put(key, self._monotonic())

@@ -77,6 +77,19 @@ def site() -> Site:
     return Site()
 
 
+async def test_a_slow_api_server_is_asked_less_except_when_a_run_has_ended(site: Site) -> None:
+    async def slow(call: Call) -> None:
+        site.asked.append(call.name)
+        site.clock.advance(2)
+
+    site.cluster.gate = slow
+    assert list(await site.looks.look(["n0"])) == ["n0"]
+    assert await site.looks.look(["n1"]) == {}
+    site.asked.clear()
+    assert list(await site.looks.look(["n1"], fresh=True)) == ["n1"]
+    assert "n1" in site.asked
+
+
 async def test_a_node_is_read_by_name_and_so_is_what_its_plug_in_says(site: Site) -> None:
     site.cluster.put(device_info("n1"))
     site.cluster.put(node_info("n1"))

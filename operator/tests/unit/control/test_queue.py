@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 
 import pytest
 from doubles.clock import FrozenClock
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rljob.control.queue import BACKOFF_LAST_SECONDS, TURNS, TURNS_BEHIND_NEW, KeyQueue, Lane, backoff_seconds
+from rljob.control.queue import BACKOFF_LAST_SECONDS, BEGIN_BEHIND_NEW, TURNS, KeyQueue, Lane, backoff_seconds
 from rljob.telemetry.metrics import Metrics
 
 
@@ -92,11 +91,20 @@ def test_a_look_at_a_new_job_goes_before_the_beginning_of_others(clock: FrozenCl
     for key in ("t1", "n1", "t2", "n2", "b1"):
         queue.add(key)
     assert drain(queue) == ["b1", "n1", "n2", "t1", "t2"]
-    for lane in "tnb":
-        for number in range(TURNS_BEHIND_NEW):
-            queue.add(f"{lane}{number}")
-    taken = Counter((queue.get_nowait() or "?")[0] for _ in range(TURNS_BEHIND_NEW))
-    assert taken == {"b": 48, "n": 15, "t": 1}
+
+
+def test_few_jobs_begin_while_others_wait_to_be_looked_at(clock: FrozenClock) -> None:
+    def lane_of(key: int) -> Lane:
+        return Lane.NEW if key < 0 else Lane.TO_BEGIN
+
+    queue: KeyQueue[int] = KeyQueue(clock.monotonic, Metrics(), lane_of, at_once={Lane.NEW: 2, Lane.TO_BEGIN: 8})
+    for key in (*range(10), -1, -2, -3):
+        queue.add(key)
+    taken = drain(queue)
+    assert taken == [-1, -2, *range(BEGIN_BEHIND_NEW)]
+    for key in taken:
+        queue.done(key)
+    assert drain(queue) == [-3, *range(BEGIN_BEHIND_NEW, BEGIN_BEHIND_NEW + 8)]
 
 
 @pytest.mark.parametrize("lane", [Lane.NEW, Lane.TO_BEGIN])

@@ -8,7 +8,7 @@ cannot be read, nothing is reported.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,11 +91,11 @@ def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | No
     """Return the nodes on which a job may run; None where that is not known."""
     if not nodes.items or not nodes.complete:
         return None
-    groups, kept_off = spec.worker_groups, frozenset(avoided)
-    sites = [(node, _site(spec, node, node.capacity)) for node in nodes.items]
+    groups, kept_off, site_of = spec.worker_groups, frozenset(avoided), _sites(spec)
+    sites = [(node, site_of(node, node.capacity)) for node in nodes.items]
     whole = {node.name: site for node, site in sites if site.takes(groups)}
     now = [
-        (node, _site(spec, node, node.devices))
+        (node, site_of(node, node.devices))
         for node in nodes.items
         if node.name in whole and node.takes_pods and node.name not in kept_off
     ]
@@ -103,18 +103,25 @@ def room_for(spec: RLJobSpec, nodes: Nodes, avoided: Iterable[str]) -> Room | No
     return Room(frozenset(whole), frozenset(usable), places(spec, whole.values()), places(spec, usable.values()))
 
 
-def _site(spec: RLJobSpec, node: NodeFacts, devices: Mapping[str, int]) -> Site:
-    # The template's node selector replaces the label of the class, as in the pods.
+def _sites(spec: RLJobSpec) -> Callable[[NodeFacts, Mapping[str, int]], Site]:
+    """Return what a node with so many devices is for a job; a thousand nodes ask."""
     facts = facts_of(spec)
-    mine = (each.name for each in spec.worker_groups if _has_labels(facts, node, each.template.node_selector))
-    return Site(devices.get(facts.resource, 0), frozenset(mine))
+    groups = [(each.name, each.template.node_selector) for each in spec.worker_groups]
+
+    def site_of(node: NodeFacts, devices: Mapping[str, int]) -> Site:
+        # The template's node selector replaces the label of the class, as in the pods.
+        mine = frozenset(name for name, selector in groups if _has_labels(facts, node, selector))
+        return Site(devices.get(facts.resource, 0), mine)
+
+    return site_of
 
 
 def workers_in_all(spec: RLJobSpec, nodes: Nodes) -> int | None:
     """Return how many of a job's workers the nodes of its class could hold if they were empty; None if not known."""
     if not nodes.items or not nodes.complete:
         return None
-    return places(spec, (_site(spec, node, node.capacity) for node in nodes.items))
+    site_of = _sites(spec)
+    return places(spec, (site_of(node, node.capacity) for node in nodes.items))
 
 
 def devices_in_all(spec: RLJobSpec, nodes: Nodes) -> int:
@@ -131,7 +138,8 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     if lacking := tuple(dict.fromkeys(problem for _, problem in found if problem is not None)):
         return lacking
     fitting = [nodes.items[at] for at in sorted({at for here, _ in found for at in here})]
-    held, name = places(spec, (_site(spec, node, node.devices) for node in fitting)), spec.accelerator.class_
+    site_of = _sites(spec)
+    held, name = places(spec, (site_of(node, node.devices) for node in fitting)), spec.accelerator.class_
     if held < spec.nodes:
         wanted = " and ".join(f"{each.nodes} of {each.devices_per_node} devices" for each in spec.worker_groups)
         text = f"{len(fitting)} nodes of class {name} have devices for {held} workers, but the job needs {wanted}"
@@ -144,11 +152,11 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
 
 def _fitting(spec: RLJobSpec, group: WorkerGroup, nodes: Nodes) -> tuple[list[int], Violation | None]:
     """Return the places in the list of the nodes with devices for a group's workers, and why they are too few."""
-    facts, chosen = facts_of(spec), group.template.node_selector
+    facts, site_of, chosen = facts_of(spec), _sites(spec), group.template.node_selector
     # The template's node selector replaces the label of the class, as in the pods.
     labelled = [node for node in nodes.items if _has_labels(facts, node, chosen)]
     whole = [node for node in nodes.items if node.devices.get(facts.resource, 0) >= group.devices_per_node]
-    fitting = [at for at, node in enumerate(nodes.items) if _site(spec, node, node.devices).room(group)]
+    fitting = [at for at, node in enumerate(nodes.items) if site_of(node, node.devices).room(group)]
     name, amount = spec.accelerator.class_, f"{group.devices_per_node} {facts.resource}"
     if not fitting:
         seen, most = (
