@@ -5,8 +5,10 @@ They are more than the namespace has memory for. Meanwhile a job of another name
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import string
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from tests.kube import Kube, KubectlError, Manifest, wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 
 JOBS, AT_ONCE = 300, 20
+COMMON = ("runtime", "accelerator", "workerGroups", "head", "suspend", "services")
+"""Fields that jobs of both launchers have."""
 NAMESPACE = "hostile"
 TEXTS = ("eyJ" * 1365, "{name}" * 682, "token-" * 682, "\U0001f600" * 1000)
 NO_MEMORY = re.compile(r"would take [\d.]+ MiB of the operator's memory; jobs and recipes of namespace hostile take")
@@ -37,10 +41,17 @@ def hostile(admin: Kube) -> Iterator[Kube]:
 
 
 def crowd() -> Iterator[Manifest]:
+    """Yield jobs of verl, and commands with thousands of names that may be misspelt placeholders."""
     args = [text for text in TEXTS for _ in range(7)]
     services = [{"name": f"judge-{n}", "image": "judge:1", "port": 9000 + n, "args": args} for n in range(2)]
+    names = ("{" + "".join(letters) + "}" for letters in itertools.product(string.ascii_letters, repeat=3))
+    command = {"args": ["".join(itertools.islice(names, 1600)) for _ in range(16)]}
     for number in range(JOBS):
-        yield runs.variant(f"largest-{number}", suspend=True, services=services)
+        job = runs.variant(f"largest-{number}", suspend=True, services=services[: 1 + number % 2])
+        if number % 2 == 0:
+            kept = {name: job["spec"][name] for name in COMMON if name in job["spec"]}
+            job["spec"] = kept | {"launcher": {"type": "Command", "command": command}}
+        yield job
 
 
 def peak_mib(pid: int) -> float:

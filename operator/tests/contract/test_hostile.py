@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import json
 import os
+import string
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -192,16 +194,30 @@ def hostile_jobs(place: Place) -> Iterator[dict[str, Any]]:
             yield rljob(place, f"{kind}-{number}", stop={"requireCheckpoint": True})
 
 
-def worst_texts() -> dict[str, Any]:
-    """Return what makes a spec as large as one may be, of texts that are searched for secrets, names and escapes."""
+def worst_texts(services: int) -> dict[str, Any]:
+    """Return services with texts that are searched for secrets, names and escapes; two make a spec the largest."""
     texts = ("eyJ" * 1365, "{name}" * 682, "token-" * 682, "\U0001f600" * 1000)
     args = [text for text in texts for _ in range(7)]
-    return {"services": [{"name": f"judge-{n}", "image": "judge:1", "port": 9000 + n, "args": args} for n in range(2)]}
+    return {
+        "services": [
+            {"name": f"judge-{n}", "image": "judge:1", "port": 9000 + n, "args": args} for n in range(services)
+        ]
+    }
+
+
+def many_names() -> Iterator[str]:
+    """Yield arguments of a command with 25,600 names, each of which may be a misspelt placeholder."""
+    names = ("{" + "".join(letters) + "}" for letters in itertools.product(string.ascii_letters, repeat=3))
+    yield from ("".join(itertools.islice(names, 1600)) for _ in range(16))
 
 
 def crowd(place: Place) -> Iterator[dict[str, Any]]:
     for number in range(CROWD):
-        job = rljob(place, f"{LARGEST}{number}", suspend=number % 10 > 0, **worst_texts())
+        job = rljob(place, f"{LARGEST}{number}", suspend=number % 10 > 0, **worst_texts(services=2))
+        if number % 2:
+            kept = {name: job["spec"][name] for name in ("runtime", "accelerator", "workerGroups", "head", "suspend")}
+            command = {"launcher": {"type": "Command", "command": {"args": [*many_names()]}}}
+            job["spec"] = kept | command | worst_texts(services=1)
         assert json_bytes(job["spec"]) < SPEC_BYTES_MAX
         yield job
 

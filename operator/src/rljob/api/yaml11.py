@@ -54,6 +54,16 @@ INT_TAG, FLOAT_TAG, BOOL_TAG, NULL_TAG, STR_TAG, MERGE_TAG = (
 )
 
 
+def whole_characters(text: str) -> str | None:
+    """Return a text with each pair of surrogates joined, as JSON escapes an emoji; None for half a character."""
+    if not any(0xD800 <= ord(char) <= 0xDFFF for char in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        return None
+
+
 def resolve(text: str) -> object:
     """Return the value of a plain scalar."""
     if text in WORDS:
@@ -134,9 +144,9 @@ class Loader(yaml.SafeLoader):
         return value
 
     def construct_text(self, node: ScalarNode) -> str:
-        """Reject lone surrogates, which an escape can write but UTF-8 cannot encode."""
-        text: str = node.value
-        if any(0xD800 <= ord(char) <= 0xDFFF for char in text):
+        """Return the text of a scalar; reject half a character."""
+        text = whole_characters(node.value)
+        if text is None:
             raise ConstructorError(None, None, "lone surrogate (half a character)", node.start_mark)
         return text
 

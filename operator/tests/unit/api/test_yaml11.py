@@ -1,5 +1,6 @@
 """Manifests are read as kubectl reads them; `contract/test_yaml.py` compares the same cases with kubectl itself."""
 
+import json
 import math
 
 import pytest
@@ -39,6 +40,11 @@ def test_what_controls_a_terminal_is_written_as_an_escape_and_read_again(code: i
         written = dump_all([document])
         assert load_all(written) == [document]
         assert [character for character in written if not character.isprintable() and character not in "\n\t"] == []
+
+
+def test_json_may_escape_an_emoji_as_two_surrogates() -> None:
+    document = {"\N{GRINNING FACE}": "\N{GRINNING FACE}"}
+    assert load_all(json.dumps(document)) == [document]
 
 
 def test_aliases_do_not_grow_without_bounds() -> None:
