@@ -71,6 +71,7 @@ progresses = st.builds(
     first_dp_idle_ratio=maybe,
     median_step_seconds=maybe,
     median_rollout_seconds=maybe,
+    record_seconds=maybe,
     resumed_from_step=st.none() | st.integers(0, INTEGER_MAX),
     checkpoint_step=st.none() | st.integers(0, INTEGER_MAX),
     checkpoint_time=maybe,

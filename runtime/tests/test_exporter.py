@@ -341,12 +341,12 @@ def test_what_is_known_of_the_checkpoint_is_served_and_nothing_else(exporter: Ex
     kept = "rljob_checkpoint_"
     assert not [name for name in families(exporter.scrape.text()) if name.startswith(kept)]
     spool.update_progress(checkpoint_step=2, checkpoint_time=1000.5, resumed_from_step=0, median_step_seconds=12.5)
-    spool.update_progress(median_rollout_seconds=7.5)
+    spool.update_progress(median_rollout_seconds=7.5, record_seconds=125.0)
     job = {"rljob": "sums", "rljob_namespace": "team-a"}
     seen = families(exporter.scrape.text())
     assert seen["rljob_checkpoint_timestamp_seconds"] == [(job, 1000.5)]
     assert (seen["rljob_resumed_from_step"], seen["rljob_median_step_seconds"]) == ([(job, 0.0)], [(job, 12.5)])
-    assert seen["rljob_median_rollout_seconds"] == [(job, 7.5)]
+    assert (seen["rljob_median_rollout_seconds"], seen["rljob_record_seconds"]) == ([(job, 7.5)], [(job, 125.0)])
     assert {name for name in seen if name.startswith(kept)} == {f"{kept}step", f"{kept}timestamp_seconds"}
     spool.update_progress(checkpoint_seconds=2.5, checkpoint_bytes=4096)
     seen = families(exporter.scrape.text())

@@ -387,12 +387,27 @@ def test_the_median_counts_from_a_steps_begin_to_its_record(
         run.record(step, {"timing_s/step": 1.0, ROLLOUT_SECONDS: 2.0 * step})
         medians.append(shown(spool).median_step_seconds)
     assert medians == [90.0, 50.0, 12.0]
+    assert shown(spool).record_seconds is None
     assert shown(spool).median_rollout_seconds == 12.0
     assert (shown(spool).first_step, shown(spool).step) == (5, 7)
     recorded = shown(spool).step_time
     assert recorded is not None
     ended = spool.update_progress(phase=Phase.ENDED)
     assert (ended.step_time, ended.observed_time >= recorded) == (recorded, True), "the time of the step stays"
+
+
+def test_a_step_of_a_command_that_records_every_tenth_is_a_tenth_of_the_time_between_records(
+    make_job: MakeJob, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 150.0, 150.0, 210.0, 210.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    spool.write_progress(Progress(pod_uid="p", phase=Phase.STARTING))
+    run = TrainingAttempt(make_job(), 1, spool)
+    for step in (10, 20, 30):
+        run.record(step, {})
+        run.step_began()
+    told = shown(spool)
+    assert (told.median_step_seconds, told.record_seconds) == (5.5, 55.0)
 
 
 def test_with_prompts_in_flight_the_wait_for_responses_is_what_a_stop_would_save(

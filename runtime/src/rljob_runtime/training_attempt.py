@@ -85,7 +85,10 @@ class TrainingAttempt:
     """Steps whose parts were verified; used only by the deletion."""
     _first_step: int | None = field(default=None, init=False)
     _step_begun: float | None = field(default=None, init=False)
+    _last_step: int | None = field(default=None, init=False)
+    """The last one that was recorded: a command may record every tenth."""
     _step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
+    _record_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
     _rollout_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_OF_MEDIAN), init=False)
     _waits: list[tuple[float, float]] = field(default_factory=list, init=False)
     """Seconds of the last steps, and those of them that a trainer that stands apart waits."""
@@ -248,6 +251,13 @@ class TrainingAttempt:
         """The median over the last steps, from the start of a step to its record, which includes saves."""
         return statistics.median(self._step_seconds) if self._step_seconds else None
 
+    @property
+    def record_seconds(self) -> float | None:
+        """The median time between two records, if the trainer does not record every step."""
+        if not self._record_seconds or (median := statistics.median(self._record_seconds)) == self.step_seconds:
+            return None
+        return median
+
     def show_interval(self, steps: int) -> None:
         """Report after how many steps the next checkpoint is saved."""
         if steps != self._interval:
@@ -291,7 +301,10 @@ class TrainingAttempt:
         self.start.finish()
         self._first_step = step if self._first_step is None else self._first_step
         if self._step_begun is not None:
-            self._step_seconds.append(time.monotonic() - self._step_begun)
+            made = 1 if self._last_step is None else max(step - self._last_step, 1)
+            self._record_seconds.append(time.monotonic() - self._step_begun)
+            self._step_seconds.append(self._record_seconds[-1] / made)
+        self._last_step = step
         is_sync = self.job.mode is TrainerMode.SYNC
         if (rollout := metrics.get(step_metrics.ROLLOUT_SECONDS if is_sync else step_metrics.WAIT_SECONDS)) is not None:
             self._rollout_seconds.append(rollout)
@@ -312,6 +325,7 @@ class TrainingAttempt:
             step_time=record.time,
             first_step=self._first_step,
             median_step_seconds=self.step_seconds,
+            record_seconds=self.record_seconds,
             median_rollout_seconds=statistics.median(self._rollout_seconds) if self._rollout_seconds else None,
         )
         self.mirror.append_step(record)

@@ -306,6 +306,8 @@ class Progress(StatusModel):
     """Duration of the step, in seconds."""
     median_step_seconds: Metric | None = None
     """Median duration of the attempt's steps in seconds, including saving and validation."""
+    record_seconds: Metric | None = None
+    """Median time between two records of steps in seconds, where a command does not record every step."""
     median_rollout_seconds: Metric | None = None
     """Median duration of the attempt's rollouts in seconds, from the first request to the last response."""
     save_every_steps: NonNegative | None = None

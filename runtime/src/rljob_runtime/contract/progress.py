@@ -149,8 +149,10 @@ class Progress:
     first_step: int | None = None
     """The first step that this attempt completed."""
     median_step_seconds: float | None = None
-    """Median over the attempt's last thousand steps, from the start of a step to its record. It includes saving and
+    """Median over the attempt's last thousand records, from the start of a step to its record. It includes saving and
     validation, which `step_seconds` (the last step, by verl's own clock) partly excludes."""
+    record_seconds: float | None = None
+    """Median time between two records of a command that does not record every step; absent elsewhere."""
     median_rollout_seconds: float | None = None
     """Median over the same steps, from a rollout's first request to its last response. With prompts in flight across
     steps, of the time that a step waits for responses: what a stop during it would save."""

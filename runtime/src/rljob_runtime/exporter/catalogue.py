@@ -90,6 +90,13 @@ MEDIAN_STEP_SECONDS = Metric(
     "current.json: medianStepSeconds",
     unit="seconds",
 )
+RECORD_SECONDS = Metric(
+    "rljob_record_seconds",
+    "gauge",
+    "Median time between two records of a command that does not record every step.",
+    "current.json: recordSeconds",
+    unit="seconds",
+)
 MEDIAN_ROLLOUT_SECONDS = Metric(
     "rljob_median_rollout_seconds",
     "gauge",
@@ -394,6 +401,7 @@ OWN = (
     CHECKPOINT_BYTES,
     RESUMED_FROM,
     MEDIAN_STEP_SECONDS,
+    RECORD_SECONDS,
     MEDIAN_ROLLOUT_SECONDS,
     OBSERVED,
     BINDING_NODES,

@@ -129,6 +129,7 @@ def _add_progress(families: Families, progress: Progress) -> None:
     families.add(catalogue.CHECKPOINT_BYTES, progress.checkpoint_bytes)
     families.add(catalogue.RESUMED_FROM, progress.resumed_from_step)
     families.add(catalogue.MEDIAN_STEP_SECONDS, progress.median_step_seconds)
+    families.add(catalogue.RECORD_SECONDS, progress.record_seconds)
     families.add(catalogue.MEDIAN_ROLLOUT_SECONDS, progress.median_rollout_seconds)
     families.add(catalogue.OBSERVED, progress.observed_time)
     _add_nodes(families, progress)

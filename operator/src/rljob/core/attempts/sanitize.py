@@ -25,9 +25,8 @@ def plausible(answer: Progress, now: datetime) -> Progress:
     step = min(max(answer.step, 0), STEP_MAX)
     # 0: a command whose number of steps is not stated.
     total = min(max(answer.total_steps, step), STEP_MAX) if answer.total_steps > 0 else 0
-    seconds, saved, median = answer.step_seconds, answer.checkpoint_step, answer.median_step_seconds
-    resumed, size, rollout = answer.resumed_from_step, answer.checkpoint_bytes, answer.median_rollout_seconds
-    interval = answer.save_every_steps
+    saved, interval = answer.checkpoint_step, answer.save_every_steps
+    resumed, size = answer.resumed_from_step, answer.checkpoint_bytes
     return replace(
         answer,
         step=step,
@@ -36,9 +35,10 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         step_time=_past(answer.step_time, now) if answer.step_time else None,
         start_time=_past(answer.start_time, now),
         checkpoint_step=min(saved, STEP_MAX) if saved is not None and saved > 0 else None,
-        step_seconds=seconds if seconds is not None and 0 < seconds <= STEP_SECONDS_MAX else None,
-        median_step_seconds=median if median is not None and 0 < median <= STEP_SECONDS_MAX else None,
-        median_rollout_seconds=rollout if rollout is not None and 0 < rollout <= STEP_SECONDS_MAX else None,
+        step_seconds=_step_seconds(answer.step_seconds),
+        median_step_seconds=_step_seconds(answer.median_step_seconds),
+        record_seconds=_step_seconds(answer.record_seconds),
+        median_rollout_seconds=_step_seconds(answer.median_rollout_seconds),
         resumed_from_step=None if resumed is None else min(max(resumed, 0), STEP_MAX),
         checkpoint_time=_past(answer.checkpoint_time, now) if answer.checkpoint_time else None,
         checkpoint_seconds=_positive(answer.checkpoint_seconds),
@@ -48,6 +48,10 @@ def plausible(answer: Progress, now: datetime) -> Progress:
         save_every_steps=interval if interval is not None and 0 < interval <= STEP_MAX else None,
         checkpoint_bytes=size if size is not None and 0 <= size <= BYTES_MAX else None,
     )
+
+
+def _step_seconds(reported: float | None) -> float | None:
+    return reported if reported is not None and 0 < reported <= STEP_SECONDS_MAX else None
 
 
 def _start(reported: StartProgress | None, now: datetime) -> StartProgress | None:

@@ -41,7 +41,7 @@ def _unproductive(attempt: Attempt, current: RLJobStatus, devices: int, now: dat
     first, further = last, made - 1
     if current.start is not None and current.start.stage == TRAINING:
         first, further = times.from_text(current.start.since), 0
-    before = (first - submitted).total_seconds() - (further + 1) * pace
+    before = (first - submitted).total_seconds() - further * pace - max(pace, _record_seconds(current.progress))
     return {
         UnproductiveUse.END: devices * max((now - last).total_seconds(), 0.0),
         UnproductiveUse.REPEATED: devices * max(made - kept_steps(attempt, current), 0) * pace,
@@ -155,6 +155,11 @@ def _cards_per_device(resolved: Resolved) -> float:
 def _step_seconds(progress: Progress | None) -> float:
     reported = (progress.median_step_seconds or progress.step_seconds) if progress else None
     seconds = float(reported) if reported is not None else 0.0
+    return seconds if math.isfinite(seconds) else 0.0
+
+
+def _record_seconds(progress: Progress | None) -> float:
+    seconds = float(progress.record_seconds) if progress is not None and progress.record_seconds is not None else 0.0
     return seconds if math.isfinite(seconds) else 0.0
 
 

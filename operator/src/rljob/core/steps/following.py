@@ -262,7 +262,7 @@ def _patience(deadlines: Deadlines, answer: Answer) -> tuple[float, str]:
     if answer.phase is Phase.STARTING and start > floor:
         # The time to load a model is unrelated to the length of a step.
         return start, f"deadlines.startSeconds {start}"
-    usual = STALLED_STEPS * (answer.median_step_seconds or answer.step_seconds or 0.0)
+    usual = STALLED_STEPS * (answer.record_seconds or answer.median_step_seconds or answer.step_seconds or 0.0)
     if usual > floor:
         return usual, f"{STALLED_STEPS} times the usual step, {usual:.0f} s,"
     return floor, f"deadlines.progressSeconds {floor}"

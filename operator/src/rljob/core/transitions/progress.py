@@ -137,6 +137,7 @@ def _with_figures(context: Context, current: RLJobStatus, answer: Answer) -> RLJ
         cluster_idle_ratio=status.metric(answer.cluster_idle_ratio),
         step_seconds=status.metric(answer.step_seconds),
         median_step_seconds=status.metric(answer.median_step_seconds),
+        record_seconds=status.metric(answer.record_seconds),
         median_rollout_seconds=status.metric(answer.median_rollout_seconds),
         save_every_steps=answer.save_every_steps,
         eta=_estimated_end(answer, observed),

@@ -51,6 +51,8 @@ def test_steps_are_missing_after_three_usual_ones_and_ten_minutes() -> None:
     assert [short.stalled(at(seconds)) for seconds in (599, 601)] == [False, True]
     long = of(status_training(), progress={"medianStepSeconds": "1000"})
     assert [long.stalled(at(seconds)) for seconds in (2999, 3001)] == [False, True]
+    seldom = of(status_training(), progress={"medianStepSeconds": "10", "recordSeconds": "1000"})
+    assert [seldom.stalled(at(seconds)) for seconds in (2999, 3001)] == [False, True]
 
 
 @pytest.mark.parametrize("told", ["NaN", "Inf"])

@@ -63,6 +63,7 @@ def test_a_plausible_answer_stays_as_it_is() -> None:
             "step_seconds": 4.0,
             "median_step_seconds": 4.5,
             "median_rollout_seconds": 3.5,
+            "record_seconds": 45.0,
             "verl_version": "0.9.1 (injected)",
         }
         | saved
@@ -78,6 +79,7 @@ def test_a_plausible_answer_stays_as_it_is() -> None:
         {"median_step_seconds": math.nan},
         {"median_rollout_seconds": math.inf},
         {"median_rollout_seconds": 0.0},
+        {"record_seconds": 1e9},
         {"checkpoint_seconds": math.inf},
         {"checkpoint_seconds": -1.0},
         {"checkpoint_bytes": -1},

@@ -51,21 +51,22 @@ def test_a_checkpoint_of_before_the_attempt_keeps_none_of_its_steps() -> None:
     assert ended("16", saved="2025-12-31T23:59:59Z").productive_device_seconds == 0
 
 
-def test_goodput_and_all_other_uses_add_up_to_what_was_held() -> None:
-    """30 steps of 10 s, of which 20 are kept; the first ended after 100 s, the last after 500 s of 600 s."""
+@pytest.mark.parametrize(("recorded", "start"), [(None, 90), ("50", 50)])
+def test_goodput_and_all_other_uses_add_up_to_what_was_held(recorded: str | None, start: int) -> None:
+    """30 steps of 10 s, of which 20 are kept; the first record came after 100 s, the last after 500 s of 600 s."""
     attempt = ended("16").model_copy(
         update={"last_step_time": times.to_text(times.after(BEGIN, 500)), "device_seconds": 160}
     )
     current = RLJobStatus(
-        progress=Progress(step=30, median_step_seconds="10"),
+        progress=Progress(step=30, median_step_seconds="10", record_seconds=recorded),
         checkpoint=CheckpointStatus(step=20, path="/saves", saved_time=END),
         start=StartStatus(stage=TRAINING, since=times.to_text(times.after(BEGIN, 100))),
     )
     resolved = Resolved(snapshot_name="s", spec_hash="h", nodes=1, devices=16, cards="16")
     closed = with_usage(attempt, current, resolved, times.from_text(END))
     assert {part.use: part.device_seconds for part in closed.unproductive} == {
-        UnproductiveUse.START: 160 + 16 * 90,
-        UnproductiveUse.BETWEEN: 16 * (500 - 90 - 300),
+        UnproductiveUse.START: 160 + 16 * start,
+        UnproductiveUse.BETWEEN: 16 * (500 - start - 300),
         UnproductiveUse.REPEATED: 16 * 100,
         UnproductiveUse.END: 16 * 100,
     }
