@@ -7,6 +7,7 @@ cannot be read, nothing is reported.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ DRIVER_LABEL = "huawei.com/driver.version"
 """Written by MindCluster's device plug-in."""
 NAMED = 3
 """Entries that a message lists."""
+JUDGED_MAX = 256
+"""Different jobs whose hardware was compared with the same nodes and is remembered."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,16 @@ class Nodes:
 
     items: tuple[NodeFacts, ...]
     complete: bool = True
+    _judged: dict[bytes, tuple[Violation, ...]] = field(default_factory=dict, compare=False, repr=False)
+    """What they lack for jobs, by the hardware that these ask for: a thousand jobs often ask for the same."""
+
+    def judge(self, question: bytes, answer: Callable[[], tuple[Violation, ...]]) -> tuple[Violation, ...]:
+        """Return the answer to a question about these nodes, which is computed once."""
+        if question not in self._judged:
+            if len(self._judged) == JUDGED_MAX:
+                self._judged.clear()
+            self._judged[question] = answer()
+        return self._judged[question]
 
 
 def node_facts(manifest: Mapping[str, Any], accelerators: AcceleratorTable) -> NodeFacts:
@@ -134,6 +147,20 @@ def missing_hardware(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     """Return what the cluster lacks for a job's class; nothing where it is not known."""
     if not nodes.items or not nodes.complete:
         return ()
+    return nodes.judge(_question(spec), lambda: _missing(spec, nodes))
+
+
+def _question(spec: RLJobSpec) -> bytes:
+    """Return a value that differs for jobs of which `missing_hardware` reads different fields."""
+    patched = (spec.pod_spec_patch.workers is None, spec.pod_spec_patch.head is None)
+    read = [
+        *(part.model_dump_json() for part in (spec.accelerator, spec.head, *spec.worker_groups)),
+        repr((facts_of(spec), patched, spec.scheduling.queue_name, spec.network.mode)),
+    ]
+    return hashlib.sha256("\0".join(read).encode(errors="surrogatepass")).digest()
+
+
+def _missing(spec: RLJobSpec, nodes: Nodes) -> tuple[Violation, ...]:
     found = [_fitting(spec, group, nodes) for group in spec.worker_groups]
     if lacking := tuple(dict.fromkeys(problem for _, problem in found if problem is not None)):
         return lacking

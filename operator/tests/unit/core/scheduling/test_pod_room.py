@@ -181,3 +181,25 @@ def test_workers_of_both_groups_and_the_head_find_nodes(
     found = told(spec, *nodes)
     assert list(found) == ([field] if field else [])
     assert words in "".join(found.values())
+
+
+def test_what_is_remembered_of_nodes_serves_jobs_that_ask_for_the_same_and_no_others() -> None:
+    facts = tuple(node_facts(each, BUILT_IN) for each in (node(), node("320", "1536Gi", RESERVED)))
+    shared = Nodes(facts)
+    changes: list[Json] = [
+        {"model": {"path": "/data/other"}},
+        {"scheduling": {"queueName": "q"}},
+        {"head": {"template": {"cpu": "900"}}},
+        group({"nodes": 3, "devicesPerNode": 16}),
+        group({"nodes": 2, "devicesPerNode": 16, "template": {"cpu": "900"}}),
+        group({"nodes": 2, "devicesPerNode": 16, "template": {"tolerations": [{"operator": "Exists"}]}}),
+        {"podSpecPatch": {"workers": {"hostPID": False}, "head": {"hostPID": False}}},
+        {"accelerator": {"class": "atlas-a2"}},
+    ]
+    found = [missing_hardware(typed(A3), shared)]
+    for change in changes:
+        spec = typed(merged(A3, change))
+        found.append(missing_hardware(spec, shared))
+        assert found[-1] == missing_hardware(spec, Nodes(facts))
+    assert found[1] is found[0], "the path of the model says nothing about nodes"
+    assert len(set(found[1:])) == 5
