@@ -94,17 +94,18 @@ def test_a_look_at_a_new_job_goes_before_the_beginning_of_others(clock: FrozenCl
 
 
 def test_few_jobs_begin_while_others_wait_to_be_looked_at(clock: FrozenClock) -> None:
-    def lane_of(key: int) -> Lane:
-        return Lane.NEW if key < 0 else Lane.TO_BEGIN
+    def lane_of(key: str) -> Lane:
+        return Lane.NEW if key.startswith("n") else Lane.TO_BEGIN
 
-    queue: KeyQueue[int] = KeyQueue(clock.monotonic, Metrics(), lane_of, at_once={Lane.NEW: 2, Lane.TO_BEGIN: 8})
-    for key in (*range(10), -1, -2, -3):
+    queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lane_of, at_once={Lane.NEW: 2, Lane.TO_BEGIN: 8})
+    waiting = [str(number) for number in range(10)]
+    for key in (*waiting, "n1", "n2", "n3"):
         queue.add(key)
     taken = drain(queue)
-    assert taken == [-1, -2, *range(BEGIN_BEHIND_NEW)]
+    assert taken == ["n1", "n2", *waiting[:BEGIN_BEHIND_NEW]]
     for key in taken:
         queue.done(key)
-    assert drain(queue) == [-3, *range(BEGIN_BEHIND_NEW, BEGIN_BEHIND_NEW + 8)]
+    assert drain(queue) == ["n3", *waiting[BEGIN_BEHIND_NEW:]]
 
 
 @pytest.mark.parametrize("lane", [Lane.NEW, Lane.TO_BEGIN])

@@ -183,6 +183,8 @@ def _patience_seconds(current: RLJobStatus) -> float:
     if current.state is not State.TRAINING:
         return math.inf
     progress = current.progress
-    step_seconds = progress and (progress.record_seconds or progress.median_step_seconds or progress.step_seconds)
+    step_seconds = None
+    if progress is not None:
+        step_seconds = progress.record_seconds or progress.median_step_seconds or progress.step_seconds
     usual = float(step_seconds) if step_seconds is not None else 0.0
     return max(STALLED_SECONDS_MIN, STALLED_STEPS * usual) if math.isfinite(usual) else math.inf
