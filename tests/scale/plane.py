@@ -387,7 +387,7 @@ async def _start_helpers(plane: Plane) -> None:
         "kwok",
         *(programs.binary("kwok"), f"--kubeconfig={kubeconfig}", f"--config={plane.folder / 'stages.yaml'}"),
         # Nothing evaluates node Leases here, and 500 nodes that renew every 10 s were a third of all requests.
-        *("--manage-nodes-with-label-selector=type=kwok", "--node-lease-duration-seconds=1200"),
+        *("--manage-nodes-with-label-selector=type=kwok", "--node-lease-duration-seconds=86400"),
         *(f"--cidr={plane.pod_network}", "--node-ip=127.0.0.1", f"--server-address=127.0.0.1:{kwok_port}", "-v=WARN"),
     )
     await plane.wait("controller-manager", "listens", lambda: listens("127.0.0.1", collector_port))
