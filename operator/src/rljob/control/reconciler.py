@@ -130,7 +130,8 @@ class Reconciler:
     ) -> Reconciler:
         """Create all parts around a cluster and its heads."""
         metrics = metrics or Metrics()
-        hands = {Lane.NEW: max(1, workers // 4), Lane.TO_BEGIN: max(1, workers // 2)}
+        # A quarter is left for jobs that may have NPUs.
+        hands = dict.fromkeys((Lane.NEW, Lane.TO_BEGIN), max(1, 3 * workers // 8))
         store = Store(lambda key: queue.add(key), budget)  # noqa: PLW0108 - the queue is created after it
         memories = JobMemories()
         line = Line(store, memories)
