@@ -10,16 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rljob.cluster.kinds import RAY_CLUSTER
+from rljob.control.clock import Clock
 from rljob.control.job_memory import JobMemories
 from rljob.control.queue import Lane
 from rljob.control.store import Key, Store
+from rljob.core import times
 from rljob.core.manifest_facts import is_paused
 
 if TYPE_CHECKING:
     from rljob.core.observed import Manifest
+
+
+UNLOOKED_MAX = 32
+"""RayClusters of a namespace that wait for KubeRay's first look. It makes one after the other, and more of them would
+take from it the time of the API server, and put the jobs of other namespaces behind them."""
+UNLOOKED_SECONDS = 600
+"""Later ones are not waited for: KubeRay is down, or says nothing about them."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class Line:
 
     store: Store
     memories: JobMemories
+    clock: Clock
 
     def lane_of(self, key: Key) -> Lane:
         """Return the lane of a job: one with a cluster may have NPUs although its status is lost."""
@@ -39,6 +50,13 @@ class Line:
             return Lane.BEGUN
         seen = self.memories.of(job).admission
         return Lane.TO_BEGIN if seen is not None and seen == self._facts(job) else Lane.NEW
+
+    def may_take(self, lane: Lane, namespace: str) -> bool:
+        """Report whether a job of a namespace may leave its lane."""
+        if lane is not Lane.TO_BEGIN:
+            return True
+        since = times.to_text(self.clock.now() - timedelta(seconds=UNLOOKED_SECONDS))
+        return self.store.unlooked(namespace, since) < UNLOOKED_MAX
 
     def place_of(self, job: Manifest) -> Callable[[], None]:
         """Return what lets a job wait for its turn in its present form, although it may be edited before the call."""

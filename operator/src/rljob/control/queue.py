@@ -7,10 +7,11 @@ to the queue when the first one is done, so no event is lost and no key is proce
 
 There are three lanes, since a thousand jobs that are created at once must not delay those that have NPUs. To begin a
 job takes five requests, and the API server may take a second for each: that lane gets one turn of sixteen while started
-jobs wait (at one of four, these still waited for half a minute), and one of 64 while new ones wait to be looked at. A
-look costs no request, unless it has to be answered, and gets one turn of four. No lane may have more keys in processing
-than `at_once` allows. A key whose lane changes while it waits moves to its new lane. Within a lane, groups of keys,
-here the jobs of a namespace, take turns: a user who creates a thousand jobs delays only their own.
+jobs wait (at one of four, these still waited for half a minute), and one of 64 and two workers while new ones wait to
+be looked at. A look costs no request, unless it has to be answered, and gets one turn of four. No lane may have more
+keys in processing than `at_once` allows, and a lane may hold back a group (`may_take`). A key whose lane changes while
+it waits moves to its new lane. Within a lane, groups of keys, here the jobs of a namespace, take turns: a user who
+creates a thousand jobs delays only their own.
 
 Delays are kept in a heap; of several requests for one key the earliest wins. Backoff grows with each failure from half
 a second to five minutes; its jitter is a hash of the key and the attempt, so that a run can be reproduced exactly.
@@ -23,12 +24,13 @@ import enum
 import heapq
 import math
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rljob.core.jitter import jittered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Mapping
 
     from rljob.telemetry.metrics import Metrics
 
@@ -60,6 +62,8 @@ class Lane(enum.StrEnum):
 TURNS = {Lane.NEW: 4, Lane.TO_BEGIN: 16}
 """While other lanes wait, one turn in this many goes to the lane, or to a lane with fewer turns, so that no key waits
 forever."""
+TURNS_BEHIND_NEW = 64
+"""The same for jobs that are to begin, while others wait to be looked at."""
 BEGIN_BEHIND_NEW = 2
 """Jobs that begin at once while others wait to be looked at: a beginning is five requests that a thousand looks
 would wait for."""
@@ -68,9 +72,10 @@ would wait for."""
 class Waiting(Generic[Key]):
     """Keys that wait in one lane: those of a group in order of arrival, and the groups in turn."""
 
-    def __init__(self, group_of: Callable[[Key], Hashable]) -> None:
+    def __init__(self, group_of: Callable[[Key], str], may_take: Callable[[str], bool]) -> None:
         self._group_of = group_of
-        self._groups: OrderedDict[Hashable, OrderedDict[Key, None]] = OrderedDict()
+        self._may_take = may_take
+        self._groups: OrderedDict[str, OrderedDict[Key, None]] = OrderedDict()
         self._since: dict[Key, float] = {}
 
     def put(self, key: Key, since: float) -> None:
@@ -78,10 +83,15 @@ class Waiting(Generic[Key]):
         self._since[key] = since
         self._groups.setdefault(self._group_of(key), OrderedDict())[key] = None
 
+    @property
+    def has_next(self) -> bool:
+        """Whether a key waits whose group is not held back."""
+        return any(map(self._may_take, self._groups))
+
     def take(self) -> tuple[Key, float]:
         """Remove the next key; return it and since when it waited."""
-        group, keys = next(iter(self._groups.items()))
-        key = next(iter(keys))
+        group = next(filter(self._may_take, self._groups))
+        key = next(iter(self._groups[group]))
         self._groups.move_to_end(group)
         return key, self.leave(key)
 
@@ -111,14 +121,15 @@ class KeyQueue(Generic[Key]):
         metrics: Metrics,
         lane_of: Callable[[Key], Lane] = lambda _: Lane.BEGUN,
         at_once: Mapping[Lane, int] | None = None,
-        group_of: Callable[[Key], Hashable] = lambda _: None,
+        group_of: Callable[[Key], str] = lambda _: "",
+        may_take: Callable[[Lane, str], bool] = lambda *_: True,
     ) -> None:
         self._monotonic = monotonic
         self._at_once = at_once or {}
         self._processing_in: dict[Lane, set[Key]] = {lane: set() for lane in Lane}
         self._metrics = metrics
         self._lane_of = lane_of
-        self._lanes: dict[Lane, Waiting[Key]] = {lane: Waiting(group_of) for lane in Lane}
+        self._lanes: dict[Lane, Waiting[Key]] = {lane: Waiting(group_of, partial(may_take, lane)) for lane in Lane}
         self._turn = 0
         self._dirty: set[Key] = set()
         self._processing: dict[Key, float] = {}
@@ -246,11 +257,12 @@ class KeyQueue(Generic[Key]):
 
     def _next_lane(self) -> Lane | None:
         """Return the lane whose turn it is."""
-        waiting = [lane for lane in Lane if self._lanes[lane] and self._has_capacity(lane)]
+        waiting = [lane for lane in Lane if self._lanes[lane].has_next and self._has_capacity(lane)]
         if len(waiting) > 1:
             self._turn += 1
             # The last lanes have the fewest turns, so they are considered first.
-            return next((lane for lane in reversed(waiting) if self._turn % TURNS.get(lane, 1) == 0), waiting[0])
+            turns = TURNS | ({Lane.TO_BEGIN: TURNS_BEHIND_NEW} if self._lanes[Lane.NEW] else {})
+            return next((lane for lane in reversed(waiting) if self._turn % turns.get(lane, 1) == 0), waiting[0])
         return waiting[0] if waiting else None
 
     def _has_capacity(self, lane: Lane) -> bool:

@@ -134,8 +134,10 @@ class Reconciler:
         hands = dict.fromkeys((Lane.NEW, Lane.TO_BEGIN), max(1, 3 * workers // 8))
         store = Store(lambda key: queue.add(key), budget)  # noqa: PLW0108 - the queue is created after it
         memories = JobMemories()
-        line = Line(store, memories)
-        queue: KeyQueue[Key] = KeyQueue(clock.monotonic, metrics, line.lane_of, hands, attrgetter("namespace"))
+        line = Line(store, memories, clock)
+        queue: KeyQueue[Key] = KeyQueue(
+            clock.monotonic, metrics, line.lane_of, hands, attrgetter("namespace"), line.may_take
+        )
         for watch in WATCHED:
             metrics.store_objects.labels(watch.kind.resource).set_function(partial(store.count, watch.kind))
         recorder = EventRecorder(cluster, clock.now, clock.monotonic, identity, metrics)

@@ -96,6 +96,8 @@ class Store:
         self._objects: dict[Kind, dict[str, Manifest]] = defaultdict(dict)
         self._by_key: dict[tuple[Kind, Key], set[str]] = defaultdict(set)
         self._gone: OrderedDict[str, str] = OrderedDict()
+        self._unlooked: dict[str, dict[str, str]] = defaultdict(dict)
+        """The `creationTimestamp` of RayClusters without a status, by namespace and uid."""
         self._unconfirmed: dict[str, Drift] = {}
         self._put_off: dict[str, list[Callable[[], bool]]] = {}
 
@@ -230,6 +232,10 @@ class Store:
         jobs = self._objects[RLJOB].items()
         return {uid for uid, job in jobs if not (is_finished(job) and recorded_block(job.get("status") or {}) is None)}
 
+    def unlooked(self, namespace: str, since: str) -> int:
+        """Return how many RayClusters of a namespace, created since then, KubeRay has not looked at."""
+        return sum(created >= since for created in self._unlooked.get(namespace, {}).values())
+
     def uids(self, kind: Kind) -> set[str]:
         """Return the uids of a kind's objects."""
         return set(self._objects[kind])
@@ -307,6 +313,7 @@ class Store:
         self._objects[kind][uid] = stored
         if kind == RAY_CLUSTER:
             self.kuberay = self.kuberay.seen(manifest)
+            self._note_look(uid, manifest)
         if key is not None:
             self._by_key[kind, key].add(uid)
         # Reported once it is stored: the queue asks for the lane of the job.
@@ -314,6 +321,14 @@ class Store:
             if place is not None:
                 self._report(kind, place)
         return True
+
+    def _note_look(self, uid: str, cluster: Manifest) -> None:
+        metadata = cluster["metadata"]
+        waiting = self._unlooked[metadata["namespace"]]
+        if cluster.get("status"):
+            waiting.pop(uid, None)
+        else:
+            waiting[uid] = str(metadata.get("creationTimestamp", ""))
 
     def _try_again(self, kind: Kind, uid: str, manifest: Manifest) -> None:
         """Keep an object that did not fit, if there is room by now."""
@@ -342,6 +357,8 @@ class Store:
             return False
         former = self._unindex(kind, uid)
         self._objects[kind].pop(uid, None)
+        if kind == RAY_CLUSTER and current is not None:
+            self._unlooked[current["metadata"]["namespace"]].pop(uid, None)
         self.budget.release(uid)
         buried = self._gone.get(uid, version)
         self._gone[uid] = buried if buried == _FOREVER or _newer(buried, version) else version

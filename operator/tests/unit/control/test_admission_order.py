@@ -18,6 +18,7 @@ from machine import cluster_of
 
 from rljob.cluster.kinds import RAY_CLUSTER, RL_RECIPE, RLJOB
 from rljob.cluster.token import TokenKey
+from rljob.control.admission_order import UNLOOKED_MAX, UNLOOKED_SECONDS
 from rljob.control.pure_core import Core
 from rljob.control.queue import Lane
 from rljob.control.reconciler import Reconciler, Result
@@ -74,6 +75,22 @@ class Scene:
         """Return the number of clusters."""
         return len(self.cluster.objects(RAY_CLUSTER))
 
+    def kuberay_looks(self) -> None:
+        """Give every cluster a status, as KubeRay does."""
+        for cluster in self.cluster.objects(RAY_CLUSTER):
+            metadata = cluster["metadata"]
+            self.cluster.edit(
+                RAY_CLUSTER, metadata["namespace"], metadata["name"], lambda each: each.update(status={"state": ""})
+            )
+
+    async def settle(self) -> None:
+        """Work until nothing is left to do, with KubeRay beside it."""
+        made = -1
+        while self.begun() > made:
+            made = self.begun()
+            await settle(self.reconciler)
+            self.kuberay_looks()
+
     async def take(self, turns: int) -> None:
         """Run one worker for that many turns."""
         for _ in range(turns):
@@ -108,7 +125,7 @@ async def test_a_job_of_a_crowd_is_looked_at_long_before_its_turn_to_begin(scene
     assert scene.state(idle)[0] == "Suspended"
     # Other jobs have hardly started meanwhile; for each of them, all would have to wait.
     assert scene.begun() <= 1
-    await settle(scene.reconciler)
+    await scene.settle()
     assert scene.begun() == CROWD
 
 
@@ -133,6 +150,29 @@ async def test_a_job_of_another_team_does_not_wait_for_a_whole_sweep(scene: Scen
     assert scene.begun() <= before + 3
 
 
+async def test_no_more_begin_than_kuberay_has_to_look_at(scene: Scene) -> None:
+    await scene.look_at_all()
+    await settle(scene.reconciler)
+    assert scene.begun() == UNLOOKED_MAX
+    alone = scene.come("alone", namespace="others")
+    await settle(scene.reconciler)
+    assert scene.state(alone)[0] == "Starting"
+    first = next(
+        meta for each in scene.cluster.objects(RAY_CLUSTER) if (meta := each["metadata"])["namespace"] == "team"
+    )
+    scene.cluster.edit(RAY_CLUSTER, first["namespace"], first["name"], lambda each: each.update(status={"state": ""}))
+    await settle(scene.reconciler)
+    assert scene.begun() == UNLOOKED_MAX + 2
+    # One that is deleted before KubeRay looks at it is not waited for any more, nor are the others forever.
+    for number in (1, 2):
+        scene.cluster.remove(RLJOB, "team", f"job-{number}")
+    await settle(scene.reconciler)
+    assert scene.begun() == UNLOOKED_MAX + 2
+    scene.clock.advance(UNLOOKED_SECONDS + 1)
+    await settle(scene.reconciler)
+    assert scene.begun() == CROWD - 1
+
+
 async def test_one_with_many_before_it_is_told_that_it_waits(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rljob.control.reconciler.TOLD_FROM", CROWD - 2)
     await scene.look_at_all()
@@ -143,7 +183,7 @@ async def test_one_with_many_before_it_is_told_that_it_waits(scene: Scene, monke
     edited = scene.cluster.edit(RLJOB, *last, lambda job: job["spec"]["trainer"].update(steps=7))
     await scene.take(2)
     assert scene.cluster.find(RLJOB, *last) == edited, "it is written once"
-    await settle(scene.reconciler)
+    await scene.settle()
     assert scene.begun() == CROWD
 
 
@@ -237,7 +277,7 @@ async def test_one_that_is_deleted_leaves_the_line(scene: Scene) -> None:
     last = Key("team", f"job-{CROWD - 1}")
     uids = scene.reconciler.store.uids(RLJOB)
     scene.cluster.remove(RLJOB, *last)
-    await settle(scene.reconciler)
+    await scene.settle()
     assert scene.begun() == CROWD - 1
     assert in_line(scene.reconciler) == uids
     scene.reconciler.forget_gone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 
 import pytest
 from doubles.clock import FrozenClock
@@ -11,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rljob.control.queue import BACKOFF_LAST_SECONDS, BEGIN_BEHIND_NEW, TURNS, KeyQueue, Lane, backoff_seconds
+from rljob.control.queue import (
+    BACKOFF_LAST_SECONDS,
+    BEGIN_BEHIND_NEW,
+    TURNS,
+    TURNS_BEHIND_NEW,
+    KeyQueue,
+    Lane,
+    backoff_seconds,
+)
 from rljob.telemetry.metrics import Metrics
 
 
@@ -90,7 +99,15 @@ def test_a_look_at_a_new_job_goes_before_the_beginning_of_others(clock: FrozenCl
     queue: KeyQueue[str] = KeyQueue(clock.monotonic, Metrics(), lane_of)
     for key in ("t1", "n1", "t2", "n2", "b1"):
         queue.add(key)
-    assert drain(queue) == ["b1", "n1", "n2", "t1", "t2"]
+    taken = drain(queue)
+    assert taken == ["b1", "n1", "n2", "t1", "t2"]
+    for key in taken:
+        queue.done(key)
+    for lane in "tnb":
+        for number in range(TURNS_BEHIND_NEW):
+            queue.add(f"{lane}{number}")
+    lanes = Counter((queue.get_nowait() or "?")[0] for _ in range(TURNS_BEHIND_NEW))
+    assert lanes == {"b": 48, "n": 15, "t": 1}
 
 
 def test_few_jobs_begin_while_others_wait_to_be_looked_at(clock: FrozenClock) -> None:
@@ -133,6 +150,23 @@ def test_groups_come_by_turns_and_a_crowd_holds_up_only_its_own(clock: FrozenClo
     for key in ("b1", "c1", "b2"):
         queue.add(key)
     assert drain(queue) == ["a2", "b1", "c1", "a3", "b2", "a4"]
+
+
+def test_a_group_that_is_held_back_waits_and_others_do_not(clock: FrozenClock) -> None:
+    held = {"a"}
+
+    def may_take(lane: Lane, group: str) -> bool:
+        return lane is not Lane.TO_BEGIN or group not in held
+
+    queue: KeyQueue[str] = KeyQueue(
+        clock.monotonic, Metrics(), lambda _: Lane.TO_BEGIN, group_of=lambda key: key[0], may_take=may_take
+    )
+    for key in ("a1", "b1", "a2"):
+        queue.add(key)
+    assert drain(queue) == ["b1"]
+    held.clear()
+    queue.done("b1")
+    assert drain(queue) == ["a1", "a2"]
 
 
 def test_a_group_keeps_its_turn_when_one_of_its_keys_goes_to_another_lane(clock: FrozenClock) -> None:
@@ -328,7 +362,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.clock = FrozenClock()
         self.lanes = dict.fromkeys("abcd", Lane.BEGUN)
         self.queue: KeyQueue[str] = KeyQueue(
-            self.clock.monotonic, Metrics(), self.lanes.__getitem__, group_of=lambda key: key < "c"
+            self.clock.monotonic, Metrics(), self.lanes.__getitem__, group_of=lambda key: str(key < "c")
         )
         self.wanted: set[str] = set()
         """Keys with an immediate request that no take has answered."""
