@@ -26,6 +26,7 @@ from rljob.control.pure_core import Core
 from rljob.control.reconciler import Reconciler
 from rljob.control.resync import Resync
 from rljob.control.store import TOMBSTONES
+from rljob.core.scheduling.discovery import JUDGED_MAX
 from rljob.launchers import LAUNCHER
 from rljob.render.accelerators import BUILT_IN
 from rljob.telemetry.events import REMEMBERED
@@ -44,6 +45,7 @@ BOUNDED = {
     "ledger._places": PLACES_MAX + 1,
     "ledger._queues": PLACES_MAX + 1,
     "observer.requests.nodes._nodes.items": NODES_LIMIT,
+    "observer.requests.nodes._nodes._judged": JUDGED_MAX,
     "observer.requests.pod_groups._api.fields": POD_GROUP_FIELDS,
 }
 """Containers with entries of deleted jobs, and their maximum sizes."""

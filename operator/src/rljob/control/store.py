@@ -313,7 +313,7 @@ class Store:
         self._objects[kind][uid] = stored
         if kind == RAY_CLUSTER:
             self.kuberay = self.kuberay.seen(manifest)
-            self._note_look(uid, manifest)
+            self._note_look(uid, manifest, waits=not manifest.get("status"))
         if key is not None:
             self._by_key[kind, key].add(uid)
         # Reported once it is stored: the queue asks for the lane of the job.
@@ -322,13 +322,14 @@ class Store:
                 self._report(kind, place)
         return True
 
-    def _note_look(self, uid: str, cluster: Manifest) -> None:
+    def _note_look(self, uid: str, cluster: Manifest, *, waits: bool) -> None:
         metadata = cluster["metadata"]
         waiting = self._unlooked[metadata["namespace"]]
-        if cluster.get("status"):
-            waiting.pop(uid, None)
-        else:
+        waiting.pop(uid, None)
+        if waits:
             waiting[uid] = str(metadata.get("creationTimestamp", ""))
+        if not waiting:
+            del self._unlooked[metadata["namespace"]]
 
     def _try_again(self, kind: Kind, uid: str, manifest: Manifest) -> None:
         """Keep an object that did not fit, if there is room by now."""
@@ -358,7 +359,7 @@ class Store:
         former = self._unindex(kind, uid)
         self._objects[kind].pop(uid, None)
         if kind == RAY_CLUSTER and current is not None:
-            self._unlooked[current["metadata"]["namespace"]].pop(uid, None)
+            self._note_look(uid, current, waits=False)
         self.budget.release(uid)
         buried = self._gone.get(uid, version)
         self._gone[uid] = buried if buried == _FOREVER or _newer(buried, version) else version
