@@ -33,6 +33,8 @@ KEEP_SECONDS = 30.0
 """The plug-in reports a fault within 5 s; a job must not cost more than six requests per minute and node."""
 FRESH_SECONDS = 3.0
 """Used when a run has just ended, and a fault may explain it."""
+OVERDUE_SECONDS = 300.0
+"""A node that was read is read again after this time, however slow the API server is."""
 STALE_SECONDS = 400.0
 """Older results are discarded."""
 LOOKS_PER_SECOND = 3.0
@@ -45,7 +47,8 @@ With six progress writes per second beside them, the operator stays below 20 req
 TIME_SHARE = 0.1
 TIME_IN_HAND_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 60.0
-"""The same bound for a slow API server: while a thousand jobs start, these were a fifth of its requests."""
+"""The same bound for a slow API server: while a thousand jobs start, these were a fifth of its requests. Nodes that are
+overdue, and those of a run that has just ended, are read nevertheless."""
 LISTS_PER_SECOND = 2.0
 LISTS_AT_ONCE = 20
 """LISTs of pods to find the nodes of a run, once per attempt; those that diagnose a start have their own budget."""
@@ -106,7 +109,10 @@ class NodeLooks:
         keep = FRESH_SECONDS if fresh else KEEP_SECONDS
         # Usually none is due, and a task for each would cost more than this check.
         due = [name for name in wanted if self._is_due(name, keep)]
-        if due and (fresh or self._time.has_room()):
+        if not fresh and not self._time.has_room():
+            # Before what is known of them is discarded.
+            due = [name for name in due if name in self._seen and self._is_due(name, OVERDUE_SECONDS)]
+        if due:
             with self._time.timed():
                 await asyncio.gather(*(self._refresh(name, keep) for name in due))
         now = self.monotonic()

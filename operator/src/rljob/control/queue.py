@@ -48,6 +48,10 @@ TOGETHER_FROM_SECONDS = 10.0
 """Only from this delay on is the rounding at most a twentieth of it."""
 
 
+HELD_BACK_SECONDS = 30.0
+"""A worker looks again after this time where keys wait and none may be taken."""
+
+
 class Lane(enum.StrEnum):
     """Priorities of keys, the highest first."""
 
@@ -211,6 +215,9 @@ class KeyQueue(Generic[Key]):
             while (key := self.get_nowait()) is None:
                 self._wake.clear()
                 delay = self.next_due_seconds()
+                if len(self):
+                    # Time alone may end what holds a group back.
+                    delay = min(HELD_BACK_SECONDS, HELD_BACK_SECONDS if delay is None else delay)
                 try:
                     async with asyncio.timeout(delay):
                         await self._wake.wait()

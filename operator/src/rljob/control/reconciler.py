@@ -285,7 +285,10 @@ class Reconciler:
         known = observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived
         parts = self.core.begins(*known)
         begins = await (self.large.take(job, parts) if self.large.includes(job) else self.turns.take(parts))
-        plan = self.core.await_turn(*known) if begins and self.queue.waiting_in(Lane.TO_BEGIN) >= TOLD_FROM else None
+        waits = self.queue.waiting_in(Lane.TO_BEGIN) >= TOLD_FROM or not self.line.may_take(
+            Lane.TO_BEGIN, key.namespace
+        )
+        plan = self.core.await_turn(*known) if begins and waits else None
         self.memories.of(job).rest(observed)
         if begins:
             join()

@@ -12,7 +12,14 @@ from doubles.fake import Call, FakeCluster, fail_calls
 from rljob.cluster.errors import ClusterError, Forbidden, Unavailable
 from rljob.cluster.kinds import CONFIG_MAP, NODE
 from rljob.control import node_looks
-from rljob.control.node_looks import FORBIDDEN_SECONDS, FRESH_SECONDS, KEEP_SECONDS, STALE_SECONDS, NodeLooks
+from rljob.control.node_looks import (
+    FORBIDDEN_SECONDS,
+    FRESH_SECONDS,
+    KEEP_SECONDS,
+    OVERDUE_SECONDS,
+    STALE_SECONDS,
+    NodeLooks,
+)
 from rljob.core.scheduling.discovery import device_resources
 from rljob.core.scheduling.node_faults import NodeLook
 from rljob.render.accelerators import BUILT_IN
@@ -88,6 +95,12 @@ async def test_a_slow_api_server_is_asked_less_except_when_a_run_has_ended(site:
     site.asked.clear()
     assert list(await site.looks.look(["n1"], fresh=True)) == ["n1"]
     assert "n1" in site.asked
+    site.clock.advance(OVERDUE_SECONDS)
+    await site.looks.look(["n1"], fresh=True)
+    site.asked.clear()
+    assert sorted(await site.looks.look(["n0", "n2"])) == ["n0"]
+    assert "n0" in site.asked, "before what is known of it is discarded"
+    assert "n2" not in site.asked, "the time is used up"
 
 
 async def test_a_node_is_read_by_name_and_so_is_what_its_plug_in_says(site: Site) -> None:

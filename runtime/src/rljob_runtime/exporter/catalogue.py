@@ -85,8 +85,8 @@ RESUMED_FROM = Metric(
 MEDIAN_STEP_SECONDS = Metric(
     "rljob_median_step_seconds",
     "gauge",
-    "Median duration of the attempt's last thousand steps, from the start of a step to its record, including saving "
-    "and validation.",
+    "Median duration of a step over the attempt's last thousand records, from its start to its record, including "
+    "saving and validation.",
     "current.json: medianStepSeconds",
     unit="seconds",
 )

@@ -38,10 +38,10 @@ def _unproductive(attempt: Attempt, current: RLJobStatus, devices: int, now: dat
     submitted, last = times.from_text(attempt.submitted_time), times.from_text(str(attempt.last_step_time))
     pace, made = _step_seconds(current.progress), attempt.last_step - attempt.resumed_from_step
     # Without the time of the first step, all steps are taken to be as long as their median.
-    first, further = last, made - 1
+    first, steps = last, made * pace
     if current.start is not None and current.start.stage == TRAINING:
-        first, further = times.from_text(current.start.since), 0
-    before = (first - submitted).total_seconds() - further * pace - max(pace, _record_seconds(current.progress))
+        first, steps = times.from_text(current.start.since), max(pace, _record_seconds(current.progress))
+    before = (first - submitted).total_seconds() - steps
     return {
         UnproductiveUse.END: devices * max((now - last).total_seconds(), 0.0),
         UnproductiveUse.REPEATED: devices * max(made - kept_steps(attempt, current), 0) * pace,

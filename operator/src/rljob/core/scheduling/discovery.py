@@ -59,11 +59,14 @@ class Nodes:
 
     def judge(self, question: bytes, answer: Callable[[], tuple[Violation, ...]]) -> tuple[Violation, ...]:
         """Return the answer to a question about these nodes, which is computed once."""
-        if question not in self._judged:
-            if len(self._judged) == JUDGED_MAX:
+        found = self._judged.get(question)
+        if found is None:
+            found = answer()
+            # Large jobs ask in a thread.
+            if len(self._judged) >= JUDGED_MAX:
                 self._judged.clear()
-            self._judged[question] = answer()
-        return self._judged[question]
+            self._judged[question] = found
+        return found
 
 
 def node_facts(manifest: Mapping[str, Any], accelerators: AcceleratorTable) -> NodeFacts:

@@ -264,7 +264,8 @@ def _patience(deadlines: Deadlines, answer: Answer) -> tuple[float, str]:
         return start, f"deadlines.startSeconds {start}"
     usual = STALLED_STEPS * (answer.record_seconds or answer.median_step_seconds or answer.step_seconds or 0.0)
     if usual > floor:
-        return usual, f"{STALLED_STEPS} times the usual step, {usual:.0f} s,"
+        what = "step" if answer.record_seconds is None else "time between two reports"
+        return usual, f"{STALLED_STEPS} times the usual {what}, {usual:.0f} s,"
     return floor, f"deadlines.progressSeconds {floor}"
 
 

@@ -80,7 +80,11 @@ def test_without_steps_the_progress_deadline_ends_the_job(progress: Progress) ->
     [
         ({}, 600, "deadlines.progressSeconds 600"),
         ({"median_step_seconds": 300.0, "step_seconds": 9.0}, 900, "3 times the usual step, 900 s,"),
-        ({"median_step_seconds": 30.0, "record_seconds": 300.0}, 900, "3 times the usual step, 900 s,"),
+        (
+            {"median_step_seconds": 30.0, "record_seconds": 300.0},
+            900,
+            "3 times the usual time between two reports, 900 s,",
+        ),
         ({"step_seconds": 300.0}, 900, "3 times the usual step, 900 s,"),
         ({"phase": Phase.STARTING, "step": 0}, 1800, "deadlines.startSeconds 1800"),
     ],
