@@ -96,7 +96,8 @@ async def test_a_slow_api_server_is_asked_less_except_when_a_run_has_ended(site:
     assert list(await site.looks.look(["n1"], fresh=True)) == ["n1"]
     assert "n1" in site.asked
     site.clock.advance(OVERDUE_SECONDS)
-    await site.looks.look(["n1"], fresh=True)
+    for _ in range(2):
+        await site.looks.look(["n1"], fresh=True)
     site.asked.clear()
     assert sorted(await site.looks.look(["n0", "n2"])) == ["n0"]
     assert "n0" in site.asked, "before what is known of it is discarded"
