@@ -383,14 +383,14 @@ async def _start_helpers(plane: Plane) -> None:
         *(kube / "kube-scheduler", f"--config={plane.folder / 'scheduler.yaml'}"),
         *("--bind-address=127.0.0.1", f"--secure-port={scheduler_port}"),
     )
-    # As root, it goes first: behind, its watch is closed, and it lists all pods again and again. The kubelets in whose
-    # place it stands have machines of their own.
+    # As root, it goes before the others: the kubelets in whose place it stands have machines of their own, and where it
+    # falls behind, the API server closes its watch.
     first = ("nice", "-n", "-10") if os.geteuid() == 0 else ()
     plane.start(
         "kwok",
         *(*first, programs.binary("kwok"), f"--kubeconfig={kubeconfig}", f"--config={plane.folder / 'stages.yaml'}"),
         # Nothing evaluates node Leases here, and 500 nodes that renew every 10 s were a third of all requests.
-        *("--manage-nodes-with-label-selector=type=kwok", "--node-lease-duration-seconds=86400"),
+        *("--manage-nodes-with-label-selector=type=kwok", "--node-lease-duration-seconds=1200"),
         *(f"--cidr={plane.pod_network}", "--node-ip=127.0.0.1", f"--server-address=127.0.0.1:{kwok_port}", "-v=WARN"),
     )
     await plane.wait("controller-manager", "listens", lambda: listens("127.0.0.1", collector_port))
