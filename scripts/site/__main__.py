@@ -18,7 +18,7 @@ from scripts.compat import Interpreter, prepare
 from scripts.site import translations
 from scripts.site.check import foreign_resources
 from scripts.site.pages import ROOT, stage
-from scripts.site.search import split_index
+from scripts.site.search import repair_engine, split_index
 
 LOCK = ROOT / "requirements/docs.txt"
 BUILT = ROOT / "build/site"
@@ -44,6 +44,7 @@ def build() -> int:
     if done.returncode:
         print(*(line for line in done.stdout.splitlines() if not line.startswith("INFO")), sep="\n")
         return done.returncode
+    repair_engine(BUILT / "html")
     split_index(BUILT / "html")
     if foreign := foreign_resources(BUILT / "html"):
         print("pages load from elsewhere, so the site does not work offline:", *foreign, sep="\n  ")

@@ -1,5 +1,7 @@
 """Split the index of the search: each language searches its own pages, and nobody searches source files.
 
+A fault of the search engine is repaired too, see `repair_engine`.
+
 Material puts all pages into one index. A page of the second language finds its own index by the address of its folder,
 which its configuration has as `base` (material 9: src/templates/assets/javascripts/bundle.ts, `config.base`). A page
 without a translation is in both indexes, since the plug-in for languages copies it.
@@ -20,6 +22,26 @@ LEFT_OUT = ("source/", "design/", "releasing.html")
 WEIGHTS = {"reference/definitions.html": 2.0, "reference/": 0.5, "benchmarks.html": 0.3, "comparison.html": 0.3}
 """Factors of the scores of pages that few readers ask for, or that have every word; of others it is 1."""
 BASE = re.compile(r'(<script id="__config" type="application/json">\{"annotate": null, "base": ")[^"]*(")')
+
+WORKERS = "assets/javascripts/workers/search.*.js"
+NODE = ("e=e+s+o.id}return e", 'e=e+s+o.id+";"}return e')
+"""The end of TokenSet.toString in the minified lunr, and the same with an end to each number."""
+
+
+def repair_engine(html: Path) -> None:
+    """Let lunr tell the nodes of its words apart. Raise ValueError if the code is not found, as after an update.
+
+    It shares nodes whose texts are equal (lunr 2.3.9, lib/token_set.js:174-194). A text has a letter and a number for
+    each edge, without anything between them, so a word with digits can make two different nodes equal. A search then
+    expands to a word that is in no page, fails, and finds nothing.
+    """
+    for worker in html.glob(WORKERS):
+        text = worker.read_text()
+        if text.count(NODE[0]) != 1:
+            raise ValueError(f"{worker}: the text of lunr's nodes is not made by {NODE[0]!r}; look whether it is right")
+        worker.write_text(text.replace(*NODE))
+        return
+    raise ValueError(f"no {WORKERS} in {html}; look where Material has its search")
 
 
 def split_index(html: Path) -> None:

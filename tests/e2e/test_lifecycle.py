@@ -29,7 +29,15 @@ GRACE_SECONDS = 240
 RUN_SECONDS = 1500 * runs.SLOWER
 UNDISTURBED_KILL_STEPS = (0, *sorted(random.sample(range(1, 7), 2)))
 """Steps at which the operator is killed in the first attempt: while the job starts, and two random ones."""
-FAULTS = ((8, recorded_run.lose_worker), (17, recorded_run.delete_head), (27, recorded_run.suspend))
+
+
+def delete_head(kube: Kube, record: Record) -> None:
+    """Delete the head, which has stayed while a worker was replaced. KubeRay may replace it before its cluster goes."""
+    assert len(record.heads) == 1
+    recorded_run.delete_head(kube, record)
+
+
+FAULTS = ((8, recorded_run.lose_worker), (17, delete_head), (27, recorded_run.suspend))
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +85,7 @@ def test_each_fault_costs_one_attempt_and_one_submission_and_a_lost_head_a_clust
     status = run.status
     assert run.operator_kills == len(UNDISTURBED_KILL_STEPS) + len(FAULTS) + 1
     assert [attempt["number"] for attempt in status["attempts"]] == [1, 2, 3, 4]
-    # The head of the run whose worker was lost stays, with its cluster.
-    assert (len(run.clusters), len(run.heads)) == (3, 3)
+    assert len(run.clusters) == 3
     assert run.submissions == {attempt["submissionId"] for attempt in status["attempts"]}
     print(
         json.dumps(

@@ -8,6 +8,8 @@ it: what hangs ends with the limit of its test.
 from __future__ import annotations
 
 import functools
+import os
+import re
 import sys
 import time
 from typing import Any
@@ -16,15 +18,20 @@ SECONDS = 120.0
 """How long one start may take."""
 STARTS = 5
 POLL_SECONDS = 0.2
-FAILED = "timed out during startup"
-"""A part of Ray's own error (2.60, _private/node.py:440)."""
+PORT_SECONDS = "RAY_gcs_server_port_wait_time_s"
+"""The variable for how long the GCS may take to write its port (2.60, _private/node.py:1405)."""
+SLOW = re.compile(r"timed out|dashboard|GCS", re.IGNORECASE)
+"""What Ray's errors have in common of starts that took too long (2.60, _private/node.py:440 and services.py:1486)."""
+
 
 
 def install() -> None:
     """Let each node that this process starts take its time, and start it again where its raylet gave up."""
     import ray
-    from ray._private import services
+    from ray._private import ray_constants, services
 
+    os.environ[PORT_SECONDS] = f"{SECONDS:.0f}"
+    ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S = int(SECONDS)
     ask, start = services.get_node, ray.init
 
     @functools.wraps(ask)
@@ -44,7 +51,7 @@ def install() -> None:
             try:
                 return start(*arguments, **named)
             except Exception as error:
-                if FAILED not in str(error):
+                if not SLOW.search(str(error)):
                     raise
                 print(f"Ray starts again: {error}", file=sys.stderr, flush=True)
             ray.shutdown()

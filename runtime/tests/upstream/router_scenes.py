@@ -10,6 +10,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Coroutine
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,17 +51,29 @@ class Replica:
         """Answer."""
         self._answers.set()
 
+    async def hold(self) -> None:
+        """Answer nothing until `answer`."""
+        self._answers.clear()
+
     async def count(self) -> int:
         """Return the number of requests so far."""
         return self.asked
+
+
+@cache
+def replicas() -> dict[str, Any]:
+    """Return the two replicas. All scenes have the same, because what costs time is that each imports verl."""
+    actor: Any = Replica
+    return {"a": actor.remote(), "b": actor.remote()}
 
 
 class Scene:
     """Two replicas that run one request each, a router and its client."""
 
     def __init__(self) -> None:
-        actor: Any = Replica
-        self.replicas = {"a": actor.remote(), "b": actor.remote()}
+        self.replicas = dict(replicas())
+        for replica in self.replicas.values():
+            replica.hold.remote()
         self.router = late_router.actor_class(Limits(1, 1, 100)).remote(self.replicas, {})
         self.client = LengthClient(config=CONFIG, load_balancer_handle=self.router)
 
@@ -162,7 +175,8 @@ async def failed_and_cancelled() -> dict[str, Any]:
 
 
 SCENES: dict[str, dict[str, Callable[[], Coroutine[Any, Any, dict[str, Any]]]]] = {
-    "few": {"abandoned": abandoned, "lost": lost, "failed and cancelled": failed_and_cancelled},
+    # The one that ends a replica is the last.
+    "few": {"abandoned": abandoned, "failed and cancelled": failed_and_cancelled, "lost": lost},
     "many": {"many": lambda: many(10_000, 10_000), "too many": lambda: many(3_000, 300)},
 }
 

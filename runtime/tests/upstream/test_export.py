@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rljob_runtime.checkpoints import saved_steps
 from rljob_runtime.contract import EXPORT_MANIFEST, ExportPlace, ExportRequest
 
@@ -61,6 +63,7 @@ def validated(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{STEPS}.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_the_export_generates_what_the_rollout_generated(tmp_path: Path, real_training: Any) -> None:
     told = tmp_path / "told"
     overrides = {

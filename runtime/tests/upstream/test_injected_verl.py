@@ -121,7 +121,7 @@ def processes(folder: Path) -> list[dict[str, Any]]:
     }
     inits: tuple[dict[str, Any], ...] = ({}, {"runtime_env": {"env_vars": {"PYTHONPATH": "/theirs:$PYTHONPATH"}}})
     command = [sys.executable, str(folder / "program.py"), json.dumps(inits)]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

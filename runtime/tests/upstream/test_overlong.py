@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime.outcomes import RefusedError
+from rljob_runtime.verl_plugin.trainer import overlong
 from rljob_runtime.verl_plugin.trainer.overlong import Counter, Overlong, take_over
 
 LIMIT = 8
@@ -54,6 +55,7 @@ def created(tmp_path: Path, train: list[str], validation: list[str] | None = Non
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlong, "COUNT_SECONDS", 3600.0)  # a busy machine may take more than a minute
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 

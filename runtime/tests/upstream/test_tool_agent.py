@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime.input_checks import tools_probe
+from rljob_runtime.input_checks.reward_probe import ProblemError
 from rljob_runtime.input_checks.tools import ToolSettings
 from rljob_runtime.input_checks.user_file import ImportCheck
 from rljob_runtime.outcomes import RefusedError
@@ -152,12 +154,26 @@ def test_tools_are_loaded_before_the_models(tmp_path: Path) -> None:
     tools = tmp_path / "tools.py"
     tools.write_text(TOOLS)
     ImportCheck(ToolSettings(str(tools))).require()
-    for source, problem in {
-        "def add(a: int) -> int: ...": "has no tool; decorate its functions with `@function_tool`",
-        TOOLS.replace("a: int, b: int", "a, b"): "its import raises TypeHintParsingException",
-        "import nowhere": "install the package in the image, or deliver it with spec.code",
-    }.items():
-        tools.write_text(source)
-        with pytest.raises(RefusedError, match=problem) as error:
-            ImportCheck(ToolSettings(str(tools))).require()
-        assert error.value.reason == "ToolsInvalid"
+    tools.write_text(TOOLS.replace("a: int, b: int", "a, b"))
+    with pytest.raises(RefusedError, match="its import raises TypeHintParsingException") as error:
+        ImportCheck(ToolSettings(str(tools))).require()
+    assert error.value.reason == "ToolsInvalid"
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("def add(a: int) -> int: ...", "has no tool; decorate its functions with `@function_tool`"),
+        ("import nowhere", "install the package in the image, or deliver it with spec.code"),
+    ],
+)
+def test_a_file_without_tools_is_named(
+    source: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from verl.tools import function_tool
+
+    tools = tmp_path / "tools.py"
+    tools.write_text(source)
+    monkeypatch.setattr(function_tool, "FUNCTION_TOOL_REGISTRY", {})
+    with pytest.raises(ProblemError, match=problem):
+        tools_probe.check({"path": str(tools)})
