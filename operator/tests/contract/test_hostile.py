@@ -60,7 +60,7 @@ pytestmark = [
 TENTHS = int(os.environ.get("RLJOB_HOSTILE", "1"))
 LARGE = "large-"
 """Jobs that were stored before the CRDs had bounds."""
-STORED = 4 if TENTHS == 1 else NUMBER
+STORED = 3 if TENTHS == 1 else NUMBER
 """Of each kind."""
 WORKERS = 4
 SILENT_HEADS = 40 * TENTHS
@@ -295,7 +295,7 @@ async def attack(place: Place, neighbor: Place, start: Callable[..., Awaitable[P
         await until(process.ready)
         lease = await place.cluster.get(LEASE, place.namespace, process.lease)
         await answer_large_ones(place)
-        # Eight objects that were kept would take 270 MiB more.
+        # Six objects that were kept would take 200 MiB more.
         assert peak_mib(process) < 0.6 * memory_limit_mib()
         for job in hostile_jobs(place):
             await place.cluster.create(job)

@@ -71,7 +71,7 @@ class PatchProblem:
 
 def apply_patch(pod_spec: Mapping[str, Any], patch: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the pod spec with the patch applied."""
-    return _merge(pod_spec, patch or {}, ())
+    return _merge(copy.deepcopy(dict(pod_spec)), patch or {}, ())
 
 
 def patch_problems(patch: Mapping[str, Any], place: str) -> Iterator[PatchProblem]:
@@ -83,7 +83,8 @@ def patch_problems(patch: Mapping[str, Any], place: str) -> Iterator[PatchProble
 
 
 def _merge(base: Mapping[str, Any], patch: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    merged = copy.deepcopy(dict(base))
+    """Return the merged map. It shares with `base`, which is a copy already, what the patch does not change."""
+    merged = dict(base)
     for name, value in patch.items():
         rule, present = RULES.get((*path, name)), merged.get(name)
         if rule is not None and isinstance(value, list):
@@ -96,7 +97,7 @@ def _merge(base: Mapping[str, Any], patch: Mapping[str, Any], path: tuple[str, .
 
 
 def _merge_list(base: list[Any], patch: list[Any], rule: ListRule) -> list[Any]:
-    merged = copy.deepcopy(base)
+    merged = list(base)
     for entry in patch:
         found = _find(merged, entry, rule.key)
         if isinstance(entry, Mapping) and entry.get(DIRECTIVE) == DELETE:

@@ -71,6 +71,8 @@ class Replica:
         self._too_many = len(requests) + 1
         self._longest_of: dict[int, int] = {}
         """Longest finished response of each prompt."""
+        self._asked, self._answer = (-1, -1, -1), 0.0
+        """Changes of the ranks, step and number of steps of the last duration, and that duration."""
 
     @property
     def busy(self) -> bool:
@@ -132,11 +134,14 @@ class Replica:
         return self.ranks.begin[index] + self._requests[index].tokens
 
     def _duration(self, steps: int) -> float:
-        """Return the seconds of the next steps."""
-        ranks = self.ranks
-        gear = self._policy.gear(ranks.largest)
-        cached = ranks.fullest(self._step + steps / 2)
-        return self._engine.step_time.seconds(gear, ranks.longest(self._step), cached, steps)
+        """Return the seconds of the next steps. A replica is asked again and again while others have their events."""
+        ranks, asked = self.ranks, (self.ranks.changes, self._step, steps)
+        if self._asked != asked:
+            gear = self._policy.gear(ranks.largest)
+            cached = ranks.fullest(self._step + steps / 2)
+            seconds = self._engine.step_time.seconds(gear, ranks.longest(self._step), cached, steps)
+            self._asked, self._answer = asked, seconds
+        return self._answer
 
     def _decode(self, steps: int) -> None:
         ranks, totals = self.ranks, self.totals

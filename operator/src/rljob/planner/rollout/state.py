@@ -47,6 +47,8 @@ class Ranks:
         """Number of running responses."""
         self.largest = 0
         """Largest number of running responses of a rank."""
+        self.changes = 0
+        """How often a response has begun or ended to run on a rank."""
         self._by_size = [ranks] + [0] * len(requests)
         self._oldest: list[tuple[int, int]] = []
         self._full: list[tuple[int, int, int]] = []
@@ -149,6 +151,7 @@ class Ranks:
         """Note when the cache of a rank is full at the latest."""
         held = self.all[rank]
         held.version += 1
+        self.changes += 1
         if self._capacity is None or not held.running:
             return
         # Each response has less than one block that is not full.
