@@ -135,10 +135,18 @@ FULL = (
     Stage(
         "load-verl",
         "load the runtime's image into the node",
-        (*CLUSTER, "image", "load", "runtime-cpu", *UNFIT),
-        180,
+        (*CLUSTER, "image", "load", "runtime-cpu"),
+        150,
         lane="seams",
         after=("load", "image-verl"),
+    ),
+    Stage(
+        "load-unfit",
+        "load the images that do not fit into the node",
+        (*CLUSTER, "image", "load", *UNFIT),
+        90,
+        lane="images",
+        after=("load-verl",),
     ),
     Stage(
         "seams",
@@ -211,7 +219,7 @@ FULL = (
         "what jobs report and allocate before they train",
         (*PYTEST, *BESIDE_EACH_OTHER, "-m", "e2e and not lifecycle and not training", "--durations=28", "tests/e2e"),
         360,
-        after=("product", "load-verl"),
+        after=("product", "load-unfit"),
     ),
     Stage(
         "lifecycle",

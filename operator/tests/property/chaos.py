@@ -8,7 +8,7 @@ from collections import Counter
 
 EXAMPLES = int(os.environ.get("RLJOB_CHAOS", "0"))
 FULL = EXAMPLES > 0
-HISTORIES, COMBINATIONS = (EXAMPLES // 5, EXAMPLES - EXAMPLES // 5) if FULL else (60, 40)
+HISTORIES, COMBINATIONS = (EXAMPLES // 5, EXAMPLES - EXAMPLES // 5) if FULL else (30, 20)
 """Examples of the state machine, and of combinations of faults."""
 PARTS = -(-COMBINATIONS // 500)
 """Number of tests that the combinations are divided into, so that they run on all cores."""

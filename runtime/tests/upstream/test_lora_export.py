@@ -12,6 +12,8 @@ import pytest
 from rljob_runtime.contract import ExitCode, ExportPlace, ExportRequest, ExportResult
 from rljob_runtime.export import command
 from rljob_runtime.export.adapter import has_adapter, lacks_base
+from rljob_runtime.export.convert import convert
+from rljob_runtime.export.errors import ExportError
 
 SAVE = """
 import copy, sys, torch, torch.distributed
@@ -103,6 +105,7 @@ def test_the_export_is_the_base_and_the_adapter_in_float32_rounded_once(saved: P
     python(COMPARE, saved / "base", saved / "whole" / "out" / "global_step_1")
 
 
+@pytest.mark.long
 def test_an_adapter_of_unknown_scale_is_refused(saved: Path, tmp_path: Path) -> None:
     shutil.copytree(saved / "whole" / "ckpt", tmp_path / "ckpt")
     actor = tmp_path / STEP / "actor"
@@ -114,7 +117,9 @@ def test_an_adapter_of_unknown_scale_is_refused(saved: Path, tmp_path: Path) -> 
     assert not (tmp_path / "out" / "global_step_1").exists()
 
 
-def test_an_adapter_alone_is_not_exported(saved: Path) -> None:
-    assert lacks_base(saved / "alone" / STEP / "actor")
-    code, result = export(saved / "alone")
-    assert (code, result.reason) == (ExitCode.BAD_CONFIG, "NotConvertible")
+def test_an_adapter_alone_is_not_converted(saved: Path, tmp_path: Path) -> None:
+    actor = saved / "alone" / STEP / "actor"
+    assert lacks_base(actor)
+    with pytest.raises(ExportError, match="without its base model") as error:
+        convert(actor, tmp_path / "model", trust_remote_code=False)
+    assert (error.value.code, error.value.reason) == (ExitCode.BAD_CONFIG, "NotConvertible")
