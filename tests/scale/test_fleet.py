@@ -1,4 +1,4 @@
-"""Twenty jobs of three teams on a quarter of the fleet, with a real Kueue: the checks of `make fleet` on a small scale.
+"""Fourteen jobs of three teams on a quarter of the fleet, with a real Kueue: `make fleet` on a small scale.
 
 Durations are not checked, only the order of events and the state at every revision. The time limits are a multiple of
 what a busy machine needs; at a timeout, the message contains the waiting jobs and their status.
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(2000),  # The first test waits for the whole run.
 ]
 
-FLEET = Fleet(jobs=20, seed=16, super_pod_nodes=8, a2_nodes=4, gap_seconds=0.5)
+FLEET = Fleet(jobs=14, seed=16, super_pod_nodes=8, a2_nodes=4, gap_seconds=0.5)
 PATIENCE_SECONDS = 900.0
 EVENTS = ROOT / "build" / "test" / "fleet-events.log"
 """Status messages of every job with their times, for the diagnosis of slow runs."""

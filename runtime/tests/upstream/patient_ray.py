@@ -24,7 +24,6 @@ SLOW = re.compile(r"timed out|dashboard|GCS", re.IGNORECASE)
 """What Ray's errors have in common of starts that took too long (2.60, _private/node.py:440 and services.py:1486)."""
 
 
-
 def install() -> None:
     """Let each node that this process starts take its time, and start it again where its raylet gave up."""
     import ray

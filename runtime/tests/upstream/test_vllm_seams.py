@@ -73,6 +73,7 @@ if __name__ == "__main__":
     assert reader.exitcode == 0, reader.exitcode
 """
 
+
 def test_weights_can_be_loaded_again_and_common_models_are_known_without_a_process() -> None:
     done = subprocess.run([sys.executable, "-c", ENGINE_PROBE], capture_output=True, text=True, check=False)
     assert "probe ok" in done.stdout, done.stderr[-3000:]
