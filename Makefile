@@ -131,7 +131,7 @@ hostile: venv ## a hostile tenant in full size, against a process and then the i
 	@$(PY) -m scripts.test hostile hostile-tenant
 
 .PHONY: scale
-scale: venv ## 1,000 RLJobs, then as many RayJobs, on KWOK with a real API server and KubeRay (SCALE_JOBS, SCALE_WORKERS)
+scale: venv ## 1,000 RLJobs, then as many RayJobs, on virtual nodes with a real API server and KubeRay (SCALE_JOBS, SCALE_WORKERS)
 	@$(PY) -m tests.scale
 
 .PHONY: soak
@@ -149,14 +149,14 @@ chaos-cluster: venv ## run the fault tests of tests/chaos on the running local c
 	@$(PY) -m pytest -q -s -m "e2e and not queue" --ignore=tests/chaos/test_two_nodes.py --timeout=2400 tests/chaos
 
 .PHONY: queues
-queues: venv ## jobs under a real Kueue and Volcano: on KWOK, and on the running local cluster (after make cluster-up install)
-	@$(PY) -m tests.cluster build kueue kwok volcano
+queues: venv ## jobs under a real Kueue and Volcano: on virtual nodes, and on the running local cluster (after make cluster-up install)
+	@$(PY) -m tests.cluster build kueue volcano
 	@$(PY) -m tests.cluster image load contract
 	@$(PY) -m pytest -q -s -m queue --timeout=1500 tests/scale tests/chaos
 
 .PHONY: fleet
 fleet: venv ## 200 jobs of three teams on 80 simulated Ascend nodes under a real Kueue, with faults (FLEET_JOBS, FLEET_SEED)
-	@$(PY) -m tests.cluster build kueue kwok
+	@$(PY) -m tests.cluster build kueue
 	@$(PY) -m tests.scale.fleet
 
 .PHONY: lock

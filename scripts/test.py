@@ -71,7 +71,7 @@ CHECK = (
 FULL = (
     # In the background, from the start. The usual times of these and of the browser's stage hold for empty caches.
     Stage("programs", "compile the cluster's programs", (*CLUSTER, "build"), 1800, lane="programs"),
-    Stage("kwok", "compile KWOK and Kueue", (*CLUSTER, "build", "kwok", "kueue"), 600, lane="programs"),
+    Stage("kueue", "compile Kueue", (*CLUSTER, "build", "kueue"), 450, lane="programs"),
     Stage("image", "build the operator's image", (*CLUSTER, "image", "build", "operator"), 600, lane="images"),
     Stage(
         "image-contract",
@@ -205,13 +205,13 @@ FULL = (
     ),
     Stage(
         "scale",
-        "several jobs, Ascend topologies, and teams in queues, on KWOK with separate control planes",
+        "several jobs, Ascend topologies, and teams in queues, on virtual nodes with separate control planes",
         (*PYTEST, "-m", "integration", "--durations=8", *(f"--ignore={path}" for path in WITH_VOLCANO), "tests/scale"),
         810,
         lane="scale",
         # Only in parallel with stages that mostly wait: next to one that uses every core, requests time out and are
         # counted as errors.
-        after=("programs", "kwok"),
+        after=("programs", "kueue"),
         after_end_of=("unit", "seams", "emulated"),
     ),
     Stage(

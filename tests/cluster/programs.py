@@ -128,7 +128,6 @@ PROGRAM_TABLE = (
         shared=(("sigs.k8s.io/kueue", "charts/kueue"),),
         on_request=True,
     ),
-    Program("kwok", ("kwok",), tools=True, shared=(("sigs.k8s.io/kwok", "kustomize/stage"),), on_request=True),
     # Enforces NetworkPolicies, which the network of the cluster does not (tests/cluster/enforcement.py).
     Program("netpol", ("netpol",), on_request=True),
     Program(

@@ -1,6 +1,6 @@
 """The product on Kubernetes 1.34 with KubeRay 1.5.1: chart, CRDs, policies, the client, and a job's whole way.
 
-API server, scheduler, garbage collector, KubeRay, our operator and helm are real; nodes are KWOK's, and
+API server, scheduler, garbage collector, KubeRay, our operator and helm are real; nodes are virtual, and
 tests/scale/heads.py answers for the heads.
 """
 

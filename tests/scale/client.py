@@ -26,8 +26,17 @@ AGAIN_SECONDS = 0.5
 LINE_BYTES = 4 * 1024 * 1024
 
 
+JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What is accepted: whole objects, or their metadata alone."""
+
+
 class ApiError(AssertionError):
     """The API server rejected a request of the test."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 class Client:
@@ -50,14 +59,16 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def ask(self, method: str, path: str, body: Manifest | str | None = None, kind: str = "json") -> Manifest:
+    async def ask(
+        self, method: str, path: str, body: Manifest | str | None = None, kind: str = "json", accept: str = JSON
+    ) -> Manifest:
         """Send one request. Raises ApiError for an unsuccessful response."""
         data = body if isinstance(body, str) or body is None else json.dumps(body)
-        headers = {"Content-Type": f"application/{kind}"}
+        headers = {"Content-Type": f"application/{kind}", "Accept": accept}
         async with self._session.request(method, path, data=data, headers=headers) as answer:
             text = await answer.text()
             if answer.status >= HTTPStatus.BAD_REQUEST:
-                raise ApiError(f"{method} {path}: {answer.status} {text[:500]}")
+                raise ApiError(answer.status, f"{method} {path}: {answer.status} {text[:500]}")
         found: Manifest = json.loads(text)
         return found
 
@@ -77,33 +88,41 @@ class Client:
             for _ in range(AT_A_TIME):
                 group.create_task(some())
 
-    async def list(self, path: str) -> tuple[list[Manifest], str]:
+    async def list(self, path: str, accept: str = JSON) -> tuple[list[Manifest], str]:
         """Return all objects, and the version at which a watch continues."""
         items: list[Manifest] = []
         token = ""
+        accept = accept.replace("PartialObjectMetadata", "PartialObjectMetadataList")
         while True:
-            answer = await self.ask("GET", f"{path}{_and(path)}limit={PAGE}&continue={token}")
-            items += answer["items"]
+            answer = await self.ask("GET", f"{path}{_and(path)}limit={PAGE}&continue={token}", accept=accept)
+            items += answer["items"] or ()
             token = answer["metadata"].get("continue", "")
             if not token:
                 return items, answer["metadata"]["resourceVersion"]
 
-    async def watch(self, path: str) -> AsyncIterator[tuple[str, Manifest]]:
+    async def watch(self, path: str, accept: str = JSON) -> AsyncIterator[tuple[str, Manifest]]:
         """Yield every object as ADDED and then every change, forever. A lost watch starts again."""
         while True:
-            items, version = await self.list(path)
-            for item in items:
-                yield "ADDED", item
-            query = f"watch=1&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}"
-            timeout = aiohttp.ClientTimeout(total=None)
-            async with self._session.get(f"{path}{_and(path)}{query}", timeout=timeout) as answer:
-                async for line in answer.content:
-                    event = json.loads(line)
-                    if event.get("type", "ERROR") == "ERROR":
-                        # A server that is busy or only starting to serve a kind sends a Status instead of an event.
-                        await asyncio.sleep(AGAIN_SECONDS)
-                        break
-                    yield event["type"], event["object"]
+            try:
+                async for event in self._watch_once(path, accept):
+                    yield event
+            except (aiohttp.ClientError, TimeoutError):
+                pass  # the server is busy, or ended the connection
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _watch_once(self, path: str, accept: str) -> AsyncIterator[tuple[str, Manifest]]:
+        items, version = await self.list(path, accept)
+        for item in items:
+            yield "ADDED", item
+        query = f"watch=1&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}"
+        headers, timeout = {"Accept": accept}, aiohttp.ClientTimeout(total=None)
+        async with self._session.get(f"{path}{_and(path)}{query}", headers=headers, timeout=timeout) as answer:
+            async for line in answer.content:
+                event = json.loads(line)
+                if event.get("type", "ERROR") == "ERROR":
+                    # A server that is busy or only starting to serve a kind sends a Status instead of an event.
+                    return
+                yield event["type"], event["object"]
 
 
 def _and(path: str) -> str:

@@ -1,10 +1,10 @@
 """A thousand Ray heads in one process: Ray's job API and our exporter's API, at the address of every head pod.
 
-KWOK assigns pods addresses of 127.64.0.0 and up, which all belong to the loopback device. A watch of the head pods
-opens the two ports of a head at its pod's address when the pod is ready and closes them when it is gone. The operator
-therefore sends the same requests as in a real cluster: to the pod's IP and the real ports, with the cluster's token. On
-the host network the address is the node's and the ports are those of the job's block. Responses equal those of
-`rljob_runtime`: the contract's types, pod uid and submission id, and steps that advance with time (plays.py).
+Pods have addresses of 127.64.0.0 and up (kubelets.py), which all belong to the loopback device. A watch of the head
+pods opens the two ports of a head at its pod's address when the pod is ready and closes them when it is gone. The
+operator therefore sends the same requests as in a real cluster: to the pod's IP and the real ports, with the cluster's
+token. On the host network the address is the node's and the ports are those of the job's block. Responses equal those
+of `rljob_runtime`: the contract's types, pod uid and submission id, and steps that advance with time (plays.py).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from rljob.render.accelerators import BUILT_IN
 from rljob.render.names import JobIdentity
 from rljob.render.raycluster import build_raycluster
 from tests.scale.client import Manifest
+from tests.scale.kubelets import HOST
 from tests.scale.settings import Settings
 
 NAMESPACE = "scale"
@@ -102,15 +103,21 @@ def nodes(settings: Settings) -> Iterator[Manifest]:
 
 
 def node(name: str, resource: str, devices: int) -> Manifest:
-    """Return a node that KWOK manages."""
+    """Return a node as its kubelet registers it."""
     room = {"cpu": "192", "memory": "1536Gi", "pods": "110", resource: str(devices)}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
         },
-        "status": {"capacity": room, "allocatable": room},
+        "status": registered(room, room),
     }
+
+
+def registered(capacity: Manifest, allocatable: Manifest) -> Manifest:
+    """Return the status of a node that is ready."""
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+    addresses = [{"type": "InternalIP", "address": HOST}]
+    return {"capacity": capacity, "allocatable": allocatable, "addresses": addresses, "conditions": [ready]}

@@ -1,6 +1,6 @@
-"""A separate control plane for the tests, with KWOK instead of kubelets: own ports, own folder, nothing left behind.
+"""A separate control plane for the tests, with one process for all kubelets: own ports and folder, nothing is left.
 
-etcd, kube-apiserver, the garbage collector, kube-scheduler, KWOK and KubeRay are the programs of the local cluster
+etcd, kube-apiserver, the garbage collector, kube-scheduler and KubeRay are the programs of the local cluster
 (tests/cluster/programs). State and addresses of that cluster are not used, so both may run concurrently. Every program
 is a child that the kernel ends together with this process. Each operator has its own user name, so that the audit log
 shows its requests.
@@ -31,6 +31,7 @@ from tests.cluster.paths import State
 from tests.cluster.pki import Certificate
 from tests.cluster.processes import tail
 from tests.scale.client import Client, Manifest
+from tests.scale.kubelets import FOLLOWS
 from tests.scale.objects import NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,14 +55,6 @@ SCHEDULER_QPS = 1000
 """The default of 50 would dominate the measurement: the scheduler sends one request per bound pod."""
 COLLECTOR_QPS = 400
 ETCD_QUOTA_BYTES = 4 * 2**30
-STAGES = (
-    "pod/fast/pod-ready",
-    # The pods of Jobs: the initializers of the examples.
-    "pod/fast/pod-complete",
-    "pod/fast/pod-delete",
-    "node/fast/node-initialize",
-    "node/heartbeat-with-lease/node-heartbeat-with-lease",
-)
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -238,8 +231,8 @@ class Plane:
 
 @contextlib.asynccontextmanager
 async def control_plane(releases: Releases = PINNED) -> AsyncIterator[Plane]:
-    """Start etcd, the API server, the garbage collector, the scheduler and KWOK; end all of them afterwards."""
-    programs.build(("kwok", releases.kuberay))
+    """Start etcd, the API server, the garbage collector, the scheduler and the kubelets; end all of them afterwards."""
+    programs.build((releases.kuberay,))
     async with api_server(releases) as plane:
         await _start_helpers(plane)
         yield plane
@@ -350,10 +343,6 @@ async def _start_api_server(plane: Plane) -> None:
 
 
 def _write_settings(plane: Plane) -> None:
-    stages = programs.entry("kwok") / "kustomize/stage"
-    (plane.folder / "stages.yaml").write_text(
-        "\n---\n".join((stages / f"{stage}.yaml").read_text() for stage in STAGES)
-    )
     scheduler = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -370,7 +359,7 @@ def _write_settings(plane: Plane) -> None:
 async def _start_helpers(plane: Plane) -> None:
     _write_settings(plane)
     kubeconfig, kube = plane.state.admin_kubeconfig, programs.entry(plane.releases.kube)
-    scheduler_port, collector_port, kwok_port = free_port(), free_port(), free_port()
+    scheduler_port, collector_port = free_port(), free_port()
     plane.start(
         "controller-manager",
         *(kube / "kube-controller-manager", f"--kubeconfig={kubeconfig}", "--leader-elect=false"),
@@ -383,19 +372,15 @@ async def _start_helpers(plane: Plane) -> None:
         *(kube / "kube-scheduler", f"--config={plane.folder / 'scheduler.yaml'}"),
         *("--bind-address=127.0.0.1", f"--secure-port={scheduler_port}"),
     )
-    # As root, it goes before the others: the kubelets in whose place it stands have machines of their own, and where it
-    # falls behind, the API server closes its watch.
-    first = ("nice", "-n", "-10") if os.geteuid() == 0 else ()
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     plane.start(
-        "kwok",
-        *(*first, programs.binary("kwok"), f"--kubeconfig={kubeconfig}", f"--config={plane.folder / 'stages.yaml'}"),
-        # Nothing evaluates node Leases here, and 500 nodes that renew every 10 s were a third of all requests.
-        *("--manage-nodes-with-label-selector=type=kwok", "--node-lease-duration-seconds=1200"),
-        *(f"--cidr={plane.pod_network}", "--node-ip=127.0.0.1", f"--server-address=127.0.0.1:{kwok_port}", "-v=WARN"),
+        "kubelets",
+        *("env", f"PYTHONPATH={path}", sys.executable, "-m", "tests.scale.kubelets"),
+        *(plane.url, plane.state.pki, plane.pod_network),
     )
     await plane.wait("controller-manager", "listens", lambda: listens("127.0.0.1", collector_port))
     await plane.wait("scheduler", "listens", lambda: listens("127.0.0.1", scheduler_port))
-    await plane.wait("kwok", "answers /healthz", lambda: answers(f"http://127.0.0.1:{kwok_port}/healthz"))
+    await plane.wait("kubelets", "start", lambda: FOLLOWS in plane.log("kubelets").read_text())
 
 
 def _keep_logs(plane: Plane) -> None:

@@ -175,7 +175,7 @@ def table(outcomes: list[tuple[str, Outcome]]) -> str:
 def page(settings: Settings, outcomes: list[tuple[str, Outcome]]) -> str:
     """Return the report as Markdown."""
     parts = [
-        f"# {date.today().isoformat()}: {settings.jobs} jobs on KWOK",  # noqa: DTZ011 - the reader's own day
+        f"# {date.today().isoformat()}: {settings.jobs} jobs on virtual nodes",  # noqa: DTZ011 - the reader's own day
         _circumstances(settings),
         table(outcomes),
     ]

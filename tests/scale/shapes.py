@@ -1,4 +1,4 @@
-"""Clusters of Ascend nodes as KWOK presents them, and jobs of the shapes that users have.
+"""Clusters of Ascend nodes as their kubelets present them, and jobs of the shapes that users have.
 
 Node properties are repeated here from the vendors' documentation instead of the operator's own table: a row of that
 table with a label or size that no such node has leaves its pods pending.
@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from tests.scale.client import Manifest
-from tests.scale.objects import NAMESPACE
+from tests.scale.objects import NAMESPACE, registered
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MC = "mind-cluster 26.1.0, component/ascend-device-plugin"
@@ -34,7 +34,7 @@ class Hardware:
     source: str = ""
 
     def nodes(self, count: int) -> Iterator[Manifest]:
-        """Yield nodes that KWOK manages."""
+        """Yield nodes as their kubelets register them."""
         for number in range(count):
             yield self._node(f"{self.name}-{number:02d}")
 
@@ -43,16 +43,15 @@ class Hardware:
         whole = {"cpu": str(self.cores), "memory": f"{self.memory_gib}Gi", "pods": "110", **devices}
         # Resources reserved by kubelet and system.
         left = whole | {"cpu": str(self.cores - SYSTEM_CORES), "memory": f"{self.memory_gib - SYSTEM_MEMORY_GIB}Gi"}
-        own = {"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+        own = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
         return {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
                 "name": name,
                 "labels": own | {"kubernetes.io/arch": "arm64", HARDWARE: self.name} | self.labels,
-                "annotations": {"kwok.x-k8s.io/node": "fake"},
             },
-            "status": {"capacity": whole, "allocatable": left},
+            "status": registered(whole, left),
         }
 
 

@@ -1,6 +1,6 @@
 """The asynchronous jobs of the examples under a real Kueue and a real Volcano, on nodes of their shape.
 
-The control plane, KubeRay, the queues and the operator are real; nodes are KWOK's, and tests/scale/heads.py simulates
+The control plane, KubeRay, the queues and the operator are real; nodes are virtual, and tests/scale/heads.py simulates
 the heads. There are nodes for all three jobs but one: the job that is applied last waits until another is deleted.
 """
 

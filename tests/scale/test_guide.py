@@ -1,7 +1,7 @@
 """The guide "Share 128 cards between three teams", executed: values, commands and job are read from the page.
 
 API server, scheduler, Kueue, KubeRay, the chart by helm, kubectl and `rljob` are real; the sixteen Atlas A3 nodes are
-KWOK's. `SPEC` contains the rest of the job, which the page leaves out.
+virtual. `SPEC` contains the rest of the job, which the page leaves out.
 """
 
 from __future__ import annotations

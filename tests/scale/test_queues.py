@@ -1,6 +1,6 @@
 """Our operator with a real Kueue: teams of the chart, borrowing, priorities and a preemption, on fake nodes.
 
-The control plane, KubeRay, Kueue and the operator are real; nodes are KWOK's, and tests/scale/heads.py simulates the
+The control plane, KubeRay, Kueue and the operator are real; nodes are virtual, and tests/scale/heads.py simulates the
 heads. Usage must never exceed the quota. tests/chaos/test_queue.py covers whole training runs.
 """
 

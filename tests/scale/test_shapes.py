@@ -1,4 +1,4 @@
-"""Shapes of Ascend clusters with real operator, KubeRay, API server and scheduler, on KWOK nodes of these shapes.
+"""Shapes of Ascend clusters with real operator, KubeRay, API server and scheduler, on virtual nodes of these shapes.
 
 All jobs of the examples are applied together, on exactly as many nodes as they need. The state is recorded when each
 job trains; then the jobs are deleted.

@@ -1,6 +1,6 @@
 """Our operator with a real Volcano: a job of some nodes, and one of two groups that needs all. The other holds nothing.
 
-The control plane, KubeRay, Volcano and the operator are real; nodes are KWOK's, and tests/scale/heads.py simulates the
+The control plane, KubeRay, Volcano and the operator are real; nodes are virtual, and tests/scale/heads.py simulates the
 heads. Pods of both jobs must never be on nodes at the same time.
 """
 

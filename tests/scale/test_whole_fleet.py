@@ -1,6 +1,6 @@
 """Two jobs without a queue that each need nearly all nodes: one releases its partial allocation, both finish in turn.
 
-API server, scheduler, KubeRay and the operator are real; nodes are KWOK's, and tests/scale/heads.py simulates the
+API server, scheduler, KubeRay and the operator are real; nodes are virtual, and tests/scale/heads.py simulates the
 heads. With five nodes for two jobs of four nodes, at least one job gets only some of its nodes, whatever the scheduler
 does.
 """

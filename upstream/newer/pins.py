@@ -64,7 +64,6 @@ MODULES = {
     "kuberay": "github.com/ray-project/kuberay/ray-operator",
     "kueue": "sigs.k8s.io/kueue",
     "volcano": "volcano.sh/volcano",
-    "kwok": "sigs.k8s.io/kwok",
 }
 """Program of the local cluster -> its module."""
 MEGATRON_CORE = "0.16.1"

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from tests.scale.client import ApiError, Client
 from tests.scale.fleet.history import NPU, Pod
 from tests.scale.fleet.mix import Fault
+from tests.scale.kubelets import LOST
 
 OUTAGE_SECONDS = 25.0
 EVICTION_SECONDS = 3.0
@@ -41,14 +42,14 @@ async def _delete(client: Client, name: str) -> None:
         await client.ask("DELETE", f"/api/v1/namespaces/{space}/pods/{pod}")
     except ApiError as error:
         # It was already being deleted.
-        if str(HTTPStatus.NOT_FOUND.value) not in str(error):
+        if error.status != HTTPStatus.NOT_FOUND:
             raise
 
 
 async def _lose(client: Client, pod: str, node: str) -> None:
     """Lose a node: it is not ready, and its terminating pods stay until it returns."""
     path = f"/api/v1/nodes/{node}"
-    await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {"type": "lost"}}}), MERGE)
+    await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {LOST: "true"}}}), MERGE)
     taints = [{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
     await client.ask("PATCH", path, json.dumps({"spec": {"taints": taints}}), MERGE)
     await _set_ready(client, path, "Unknown")
@@ -57,7 +58,7 @@ async def _lose(client: Client, pod: str, node: str) -> None:
     await asyncio.sleep(OUTAGE_SECONDS)
     await client.ask("PATCH", path, json.dumps({"spec": {"taints": []}}), MERGE)
     await _set_ready(client, path, "True")
-    await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {"type": "kwok"}}}), MERGE)
+    await client.ask("PATCH", path, json.dumps({"metadata": {"labels": {LOST: None}}}), MERGE)
 
 
 async def _set_ready(client: Client, path: str, value: str) -> None:

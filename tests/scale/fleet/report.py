@@ -242,7 +242,7 @@ def _circumstances(seen: Seen) -> str:
     return (
         f"`FLEET_JOBS={fleet.jobs} FLEET_SEED={fleet.seed} make fleet` at {commit}, one run. Real: etcd, API server, "
         "scheduler, Kueue 0.16.2, KubeRay 1.6.2, this operator, the queues of its chart with the super-pod as "
-        "topology. Simulated: the nodes and kubelets (KWOK), the runs (3 to 8 steps of 4 s). "
+        "topology. Simulated: the nodes and their kubelets, the runs (3 to 8 steps of 4 s). "
         f"{fleet.count['a3']} nodes of A3 in two super-pods and {fleet.count['a2']} of A2; jobs of 1 to "
         f"{4 * fleet.unit} nodes, {sum(job.block is not None for job in seen.jobs.values())} in blocks of "
         f"{2 * fleet.unit} nodes of one super-pod and {sum(job.within for job in seen.jobs.values())} within one "

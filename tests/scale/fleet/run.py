@@ -1,6 +1,6 @@
 """One run of a fleet: control plane, the chart's queues, arriving jobs, faults and watches.
 
-API server, scheduler, KubeRay, Kueue and the operator are real; nodes are KWOK's and runs are virtual (plays.py). The
+API server, scheduler, KubeRay, Kueue and the operator are real; nodes are virtual and runs are virtual (plays.py). The
 operator reads the accelerator classes that the chart writes for these queues.
 """
 
