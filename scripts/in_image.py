@@ -58,8 +58,8 @@ PYTEST = (
     *("python", "-c", MAIN, "-c", "/dev/null", "--rootdir", "/tests", "--import-mode", "importlib"),
     *("-p", "no:cacheprovider", "-ra", "--durations=20", "--color", "no", "/tests"),
 )
-# A process for each core. The tests of a file share what they start, and stay together.
-QUICK = (*PYTEST, "-m", "not long", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# One process, because other stages of `make test` run beside it, and each process imports verl and vLLM.
+QUICK = (*PYTEST, "-m", "not long")
 LONG = (*PYTEST, "-s", "-m", "long")
 EMULATED = (*PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 
 from scripts.stages import Stage, run
 from tests.cluster.images import RELEASES, UNFIT
@@ -53,6 +54,12 @@ LIFECYCLE = (*PYTEST, "--timeout=3600", "--durations=12")
 BESIDE_EACH_OTHER = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Tests that mostly wait, by file, because those of a file may share a run; each worker has a namespace of its own."""
 
+
+def unit(processes: int) -> tuple[str, ...]:
+    """Return the command of the unit tests. Two processes collect all tests twice: only where nothing else runs."""
+    return (*PYTEST, *NOT_ON_A_CLUSTER, *(("-n", f"{processes}") if processes > 1 else ()), *UNIT)
+
+
 CHECK = (
     Stage("format", "ruff format --check", (f"{BIN}/ruff", "format", "--check", "--quiet", "."), 30),
     Stage("lint", "ruff check", (f"{BIN}/ruff", "check", "--output-format", "concise", "."), 30),
@@ -61,9 +68,8 @@ CHECK = (
     Stage(
         "unit",
         "unit and property tests, house rules",
-        (*PYTEST, *NOT_ON_A_CLUSTER, "-n", "2", *UNIT),
+        unit(processes=2),
         900,
-        # CPU-bound, and runs while the stages on the cluster mostly wait.
         lane="unit",
     ),
 )
@@ -101,9 +107,16 @@ FULL = (
         600,
         lane="images",
     ),
-    # In the meantime, without a cluster.
-    *CHECK,
-    Stage("generated", "generated files are up to date", (PYTHON, "-m", "scripts.generate", "--check"), 60),
+    # In the meantime, without a cluster. What needs one is the longest chain, so nothing else stands before it.
+    *(replace(stage, lane="unit") for stage in CHECK[:-1]),
+    replace(CHECK[-1], command=unit(processes=1), usual=1500),
+    Stage(
+        "generated",
+        "generated files are up to date",
+        (PYTHON, "-m", "scripts.generate", "--check"),
+        60,
+        lane="programs",
+    ),
     Stage(
         "chart",
         "the chart: lint, golden manifests, rejected values; dashboards, rules and scraping in Prometheus; CRDs",
@@ -153,7 +166,6 @@ FULL = (
         "the tested parts of upstream packages, in the runtime image",
         (PYTHON, "-m", "scripts.in_image", "seams"),
         1080,
-        # Two CPU-bound processes, in parallel with stages that mostly wait.
         lane="seams",
         after=("load-verl",),
     ),
