@@ -45,7 +45,7 @@ NOT_ON_A_CLUSTER = ("-m", WITHOUT_CLUSTER)
 
 # Tests runs of the contract driver or, with RLJOB_E2E_TRAINER=verl, of verl.
 LONG_RUNS = ("tests/e2e/test_documents.py", "tests/e2e/test_evaluation.py", "tests/e2e/test_export.py")
-"""Runs of real training that belong to `make acceptance`; `make test` has shorter tests of the same."""
+"""Runs of real training that belong to `make acceptance`; `make test` tests their parts."""
 OF_RELEASES = ("tests/acceptance/test_old_ray.py", "tests/acceptance/test_nearest_image.py")
 NOT_LONG = tuple(f"--ignore={path}" for path in LONG_RUNS)
 WITH_VOLCANO = ("tests/scale/test_volcano.py", "tests/scale/test_asynchronous_queues.py")
@@ -63,8 +63,8 @@ def unit(processes: int) -> tuple[str, ...]:
 CHECK = (
     Stage("format", "ruff format --check", (f"{BIN}/ruff", "format", "--check", "--quiet", "."), 30),
     Stage("lint", "ruff check", (f"{BIN}/ruff", "check", "--output-format", "concise", "."), 30),
-    Stage("types", "mypy --strict", (f"{BIN}/mypy", *CODE), 60),
-    Stage("imports", "import contracts", (f"{BIN}/lint-imports", "--no-logo"), 60),
+    Stage("types", "mypy --strict", (f"{BIN}/mypy", *CODE), 120),
+    Stage("imports", "import contracts", (f"{BIN}/lint-imports", "--no-logo"), 120),
     Stage(
         "unit",
         "unit and property tests, house rules",
@@ -114,7 +114,7 @@ FULL = (
         "generated",
         "generated files are up to date",
         (PYTHON, "-m", "scripts.generate", "--check"),
-        60,
+        120,
         lane="programs",
     ),
     Stage(
@@ -158,7 +158,7 @@ FULL = (
         "load the images that do not fit into the node",
         (*CLUSTER, "image", "load", *UNFIT),
         90,
-        lane="images",
+        lane="unfit",
         after=("load-verl",),
     ),
     Stage(
@@ -263,7 +263,7 @@ FULL = (
         "remove the cluster",
         (*CLUSTER, "down"),
         30,
-        after_end_of=("cluster", "training", "audit", "chart-live", "contract", "seams", "emulated"),
+        after_end_of=("cluster", "training", "audit", "chart-live", "contract", "load-unfit", "seams", "emulated"),
         last=True,
     ),
     Stage("leaks", "check that nothing of the cluster is left", (*CLUSTER, "leaks"), 30, after=("down",), last=True),
@@ -406,6 +406,8 @@ def choose(words: list[str]) -> tuple[Stage, ...]:
         return FULL
     if words == ["check"]:
         return CHECK
+    if set(words) <= {stage.name for stage in CHECK}:
+        return tuple(stage for stage in CHECK if stage.name in words)
     rows = {stage.name: stage for stage in (*FULL, *ACCEPTANCE)}
     if words == ["acceptance"]:
         words = [stage.name for stage in ACCEPTANCE]

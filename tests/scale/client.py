@@ -38,6 +38,14 @@ class ApiError(AssertionError):
         super().__init__(words)
         self.status = status
 
+    @property
+    def is_of_a_busy_server(self) -> bool:
+        """Whether the same request may succeed later; a list may also have taken too long to continue (410)."""
+        return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in (
+            HTTPStatus.TOO_MANY_REQUESTS,
+            HTTPStatus.GONE,
+        )
+
 
 class Client:
     """Client for one API server, with admin rights."""
@@ -100,18 +108,38 @@ class Client:
             if not token:
                 return items, answer["metadata"]["resourceVersion"]
 
-    async def watch(self, path: str, accept: str = JSON) -> AsyncIterator[tuple[str, Manifest]]:
-        """Yield every object as ADDED and then every change, forever. A lost watch starts again."""
+    async def watch(
+        self, path: str, accept: str = JSON, *, patient: bool = False
+    ) -> AsyncIterator[tuple[str, Manifest]]:
+        """Yield every object as ADDED and then every change, forever. A watch that the server ends starts again.
+
+        A patient one starts again after errors of the connection and of a busy server too, and then also yields as
+        DELETED what is gone.
+        """
+        known: dict[str, Manifest] = {}
         while True:
             try:
-                async for event in self._watch_once(path, accept):
-                    yield event
+                async for event, item in self._watch_once(path, accept, known):
+                    if patient and event == "DELETED":
+                        known.pop(item["metadata"]["uid"], None)
+                    elif patient:
+                        known[item["metadata"]["uid"]] = {"metadata": item["metadata"]}
+                    yield event, item
             except (aiohttp.ClientError, TimeoutError):
-                pass  # the server is busy, or ended the connection
+                if not patient:
+                    raise
+            except ApiError as error:
+                if not patient or not error.is_of_a_busy_server:
+                    raise
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _watch_once(self, path: str, accept: str) -> AsyncIterator[tuple[str, Manifest]]:
+    async def _watch_once(
+        self, path: str, accept: str, known: dict[str, Manifest]
+    ) -> AsyncIterator[tuple[str, Manifest]]:
         items, version = await self.list(path, accept)
+        listed = {item["metadata"]["uid"] for item in items}
+        for gone in [item for uid, item in known.items() if uid not in listed]:
+            yield "DELETED", gone
         for item in items:
             yield "ADDED", item
         query = f"watch=1&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}"

@@ -1,7 +1,8 @@
 """The kubelets of all nodes, in one process: pods are Ready as soon as they have a node, and go when they are deleted.
 
 `python -m tests.scale.kubelets URL PKI NETWORK`. Addresses are of NETWORK; pods on the host's network have 127.0.0.1.
-Pods of Jobs, such as initializers, succeed at once. A node with the label LOST has no kubelet: its pods stay.
+Pods of Jobs, such as initializers, succeed at once. The kubelet of a node with the label LOST
+does not end its pods.
 
 It is not KWOK, which decodes each change of a pod completely, in one worker: with 1,000 jobs of 10 pods it used more
 CPU than all that was measured, until the API server ended its watch.
@@ -10,7 +11,6 @@ CPU than all that was measured, until the API server ended its watch.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import sys
 from collections import deque
@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from tests.scale.client import METADATA, ApiError, Client, Manifest
 
@@ -28,7 +30,6 @@ BOUND = "/api/v1/pods?fieldSelector=status.phase%3DPending,spec.nodeName%21%3D"
 PATCH = "strategic-merge-patch+json"
 AT_A_TIME = 16
 AGAIN_SECONDS = 1.0
-BUSY = HTTPStatus.TOO_MANY_REQUESTS
 FOLLOWS = "the kubelets follow nodes and pods"
 """First line of the output."""
 CONDITIONS = ("Initialized", "Ready", "ContainersReady")
@@ -56,7 +57,7 @@ class Kubelets:
             group.create_task(self._follow_ends(group))
 
     async def _follow_lost_nodes(self, group: asyncio.TaskGroup) -> None:
-        async for event, node in self._client.watch(f"/api/v1/nodes?labelSelector={LOST}", METADATA):
+        async for event, node in self._client.watch(f"/api/v1/nodes?labelSelector={LOST}", METADATA, patient=True):
             name = node["metadata"]["name"]
             if event != "DELETED":
                 self._lost.add(name)
@@ -66,10 +67,11 @@ class Kubelets:
                 group.create_task(self._delete(uid))
 
     async def _follow_bound_pods(self, group: asyncio.TaskGroup) -> None:
-        async for event, pod in self._client.watch(BOUND):
-            metadata, node = pod["metadata"], pod["spec"]["nodeName"]
+        async for event, pod in self._client.watch(BOUND, patient=True):
+            metadata = pod["metadata"]
             if event == "DELETED" or metadata["uid"] in self._started:
                 continue
+            node = pod["spec"]["nodeName"]
             own = None if pod["spec"].get("hostNetwork") else self._free.popleft()
             self._started[metadata["uid"]] = node, own
             if "deletionTimestamp" in metadata:
@@ -78,7 +80,7 @@ class Kubelets:
                 group.create_task(self._start(pod, own or HOST))
 
     async def _follow_ends(self, group: asyncio.TaskGroup) -> None:
-        async for event, pod in self._client.watch("/api/v1/pods", METADATA):
+        async for event, pod in self._client.watch("/api/v1/pods", METADATA, patient=True):
             uid = pod["metadata"]["uid"]
             if event == "DELETED":
                 self._ending.pop(uid, None)
@@ -95,27 +97,34 @@ class Kubelets:
 
     async def _start(self, pod: Manifest, address: str) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        await self._ask("PATCH", f"{_path(pod)}/status", {"status": _running(pod, address, now)}, PATCH)
+        await self._report(pod, _running(pod, address, now))
         if any(owner["kind"] == "Job" for owner in pod["metadata"].get("ownerReferences", ())):
-            await self._ask("PATCH", f"{_path(pod)}/status", {"status": _succeeded(pod, now)}, PATCH)
+            await self._report(pod, _succeeded(pod, now))
+
+    async def _report(self, pod: Manifest, status: Manifest) -> None:
+        uid = pod["metadata"]["uid"]
+        await self._ask(uid, "PATCH", f"{_path(pod)}/status", {"metadata": {"uid": uid}, "status": status}, PATCH)
 
     async def _delete(self, uid: str) -> None:
         node, path = self._ending.get(uid, ("", ""))
         if path and node not in self._lost:
-            await self._ask("DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
+            await self._ask(uid, "DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
 
-    async def _ask(self, method: str, path: str, body: Manifest, kind: str = "json") -> None:
-        """Send a request until it is answered. A pod may be gone, or be another of the same name."""
+    async def _ask(self, uid: str, method: str, path: str, body: Manifest, kind: str = "json") -> None:
+        """Send a request about a pod until it is answered, or the pod is gone."""
         async with self._room:
-            while True:
-                with contextlib.suppress(TimeoutError, OSError):
-                    try:
-                        await self._client.ask(method, path, body, kind)
-                    except ApiError as error:
-                        if error.status < HTTPStatus.INTERNAL_SERVER_ERROR and error.status != BUSY:
-                            return
-                    else:
+            while uid in self._started:
+                try:
+                    await self._client.ask(method, path, body, kind)
+                except ApiError as error:
+                    if error.status == HTTPStatus.NOT_FOUND:
                         return
+                    if error.status != HTTPStatus.CONFLICT and not error.is_of_a_busy_server:
+                        raise
+                except (TimeoutError, aiohttp.ClientError):
+                    pass
+                else:
+                    return
                 await asyncio.sleep(AGAIN_SECONDS)
 
 
@@ -160,8 +169,9 @@ def _container(container: Manifest, state: dict[str, Any]) -> dict[str, Any]:
 
 async def main(url: str, pki: str, network: str) -> None:
     """Be the kubelets of the nodes of an API server."""
-    print(FOLLOWS, flush=True)
     async with Client(url, Path(pki)) as client:
+        await client.list(BOUND)
+        print(FOLLOWS, flush=True)
         await Kubelets(client, network).run()
 
 

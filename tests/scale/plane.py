@@ -199,8 +199,11 @@ class Plane:
         while True:
             self.operator_starts += 1
             await self.start_operator(*words)
-            while self.processes[OPERATOR].poll() is None:  # noqa: ASYNC110 - a process has no event to await
+            while self.processes[OPERATOR].poll() is None:
                 await asyncio.sleep(KEEP_SECONDS)
+                for name, process in self.processes.items():
+                    if name != OPERATOR and process.poll() is not None:
+                        raise PlaneError(f"{name} ended; the end of its log:\n{tail(self.log(name))}")
             if LEASE_LOST not in (log := tail(self.log(OPERATOR))):
                 raise PlaneError(f"{OPERATOR} ended; the end of its log:\n{log}")
 

@@ -72,8 +72,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.replicas = dict(replicas())
-        for replica in self.replicas.values():
-            replica.hold.remote()
+        ray.get([replica.hold.remote() for replica in self.replicas.values()])
         self.router = late_router.actor_class(Limits(1, 1, 100)).remote(self.replicas, {})
         self.client = LengthClient(config=CONFIG, load_balancer_handle=self.router)
 

@@ -1,6 +1,6 @@
 """Saves whose ranks write while the run continues: verl's FSDP2 manager in two real ranks, and our trainer's part.
 
-test_export.py trains for real while its steps are saved.
+test_export.py trains for real while its steps are saved, in `make acceptance`.
 
 A run that is killed in any phase of such a save resumes from the step before it.
 """
