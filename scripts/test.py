@@ -221,10 +221,9 @@ FULL = (
         (*PYTEST, "-m", "integration", "--durations=8", *(f"--ignore={path}" for path in WITH_VOLCANO), "tests/scale"),
         810,
         lane="scale",
-        # Only in parallel with stages that mostly wait: next to one that uses every core, requests time out and are
-        # counted as errors.
+        # Not beside those that use every core: requests time out and are counted as errors. The unit tests use one.
         after=("programs", "kueue"),
-        after_end_of=("unit", "seams", "emulated"),
+        after_end_of=("seams", "emulated"),
     ),
     Stage(
         "e2e",
