@@ -14,6 +14,9 @@ from tests.cluster.nodes import CGROUP, Node
 from tests.cluster.shell import run, succeeds
 
 CGROUP_MOUNTS = Path("/sys/fs/cgroup")
+PODS_WEIGHT = 3
+"""With the weight of one process, beside the API server and tests, pods with dozens of processes started so slowly that
+Ray gave up."""
 POLICY_TABLE = "rljob-netpol"
 """The nftables table of what enforces NetworkPolicies."""
 
@@ -107,6 +110,15 @@ def ensure_cgroup(node: Node) -> None:
             parent, group = group, group / part
             group.mkdir(exist_ok=True)
             _inherit(parent, group)
+            if parent == hierarchy:
+                _weigh(group)
+
+
+def _weigh(group: Path) -> None:
+    """Give all pods together the weight of some processes of this machine; the kernel counts a group as one."""
+    for name, usual in (("cpu.shares", 1024), ("cpu.weight", 100)):
+        if (group / name).exists():
+            (group / name).write_text(str(usual * PODS_WEIGHT))
 
 
 def _inherit(parent: Path, group: Path) -> None:
