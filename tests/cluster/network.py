@@ -14,7 +14,7 @@ from tests.cluster.nodes import CGROUP, Node
 from tests.cluster.shell import run, succeeds
 
 CGROUP_MOUNTS = Path("/sys/fs/cgroup")
-PODS_WEIGHT = 3
+PODS_WEIGHT = 2
 """With the weight of one process, beside the API server and tests, pods with dozens of processes started so slowly that
 Ray gave up."""
 POLICY_TABLE = "rljob-netpol"
