@@ -34,7 +34,7 @@ JOBS = (shapes.SEPARATE, shapes.AHEAD)
 NODES = sum(shape.nodes for shape in JOBS)
 CARDS = NODES * 8
 """Of two dies each."""
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 900.0
 SCHEDULINGS: dict[str, Manifest] = {"Kueue": {"queueName": "cards"}, "Volcano": {"gang": "Volcano"}}
 QUEUES = {
     "queues": {

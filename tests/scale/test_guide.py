@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(lo
 
 PAGE = ROOT / "docs" / "guides" / "queues.md"
 NODES, CARDS_A_NODE = 16, 8
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 900.0
 LOOK_SECONDS = 1.0
 SPEC: dict[str, Any] = {
     "runtime": {"image": "registry.example/rljob/runtime:a3"},

@@ -29,7 +29,7 @@ from tests.scale.settings import Settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(loop_scope="module")]
 
-WORKERS, STEP_SECONDS, PATIENCE_SECONDS = 2, 2, 240.0
+WORKERS, STEP_SECONDS, PATIENCE_SECONDS = 2, 2, 900.0
 CARDS = WORKERS * objects.DEVICES
 """Per job, and guaranteed to each of two teams; one team may borrow those of the other."""
 TEAMS = {

@@ -29,7 +29,7 @@ from tests.scale.shapes import HARDWARE, PLAIN, SHAPES, Shape
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-PATIENCE_SECONDS = 150.0
+PATIENCE_SECONDS = 900.0
 LOOK_SECONDS = 0.5
 FIRST_PORT = 28_416
 """Outside the port blocks of a cluster on this machine."""

@@ -12,7 +12,7 @@ from tests.scale.settings import Settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-SETTINGS = Settings(jobs=30, workers=2, step_seconds=5, steady_seconds=5, restart_seconds=25, patience_seconds=240)
+SETTINGS = Settings(jobs=30, workers=2, step_seconds=5, steady_seconds=5, restart_seconds=25, patience_seconds=900)
 WRITES_UNTIL_READY = 5.5
 """5 (operator/tests/property/test_writes.py), and the writes before our watch shows that a job is ready. KubeRay needs
 5 and an event for a RayJob in InteractiveMode."""

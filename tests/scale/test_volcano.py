@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.queue, pytest.mark.asyncio(lo
 
 POD_GROUPS = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{objects.NAMESPACE}/podgroups"
 PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods"
-NODES, DEVICES, STEP_SECONDS, PATIENCE_SECONDS = 3, 8, 2, 240.0
+NODES, DEVICES, STEP_SECONDS, PATIENCE_SECONDS = 3, 8, 2, 900.0
 START_SECONDS = 60
 """deadlines.startSeconds of every job, which is less than the wait of one of them."""
 

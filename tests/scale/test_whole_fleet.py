@@ -36,9 +36,9 @@ PARTIAL_SECONDS = 5
 """The operator's setting. The pods of a new cluster are first checked after 10 s."""
 NEEDED = f"needs {WORKERS * objects.DEVICES} devices"
 """Message of a job between two tries."""
-HELD_SECONDS = 60.0
+HELD_SECONDS = 300.0
 """Much longer than releasing takes, and much shorter than deadlines.startSeconds of half an hour."""
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 900.0
 LOOK_SECONDS = 0.5
 WORKER_PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods?labelSelector={labels.RAY_NODE_TYPE}=worker"
 
