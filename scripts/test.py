@@ -216,16 +216,6 @@ FULL = (
         after_end_of=("chart-live", "contract", "hostile"),
     ),
     Stage(
-        "scale",
-        "several jobs, Ascend topologies, and teams in queues, on virtual nodes with separate control planes",
-        (*PYTEST, "-m", "integration", "--durations=8", *(f"--ignore={path}" for path in WITH_VOLCANO), "tests/scale"),
-        810,
-        lane="scale",
-        # Not beside those that use every core: requests time out and are counted as errors. The unit tests use one.
-        after=("programs", "kueue"),
-        after_end_of=("seams", "emulated"),
-    ),
-    Stage(
         "e2e",
         "what jobs report and allocate before they train",
         (*PYTEST, *BESIDE_EACH_OTHER, "-m", "e2e and not lifecycle and not training", "--durations=28", "tests/e2e"),
@@ -241,6 +231,15 @@ FULL = (
         660,
         after=("product",),
         after_end_of=("e2e",),
+    ),
+    Stage(
+        "scale",
+        "several jobs, Ascend topologies, and teams in queues, on virtual nodes with separate control planes",
+        (*PYTEST, "-m", "integration", "--durations=8", *(f"--ignore={path}" for path in WITH_VOLCANO), "tests/scale"),
+        810,
+        # Alone: beside jobs of lifecycle, on a slow machine, its operator loses its Lease.
+        after=("programs", "kueue"),
+        after_end_of=("unit", "seams", "emulated", "lifecycle"),
     ),
     Stage(
         "training",
