@@ -36,7 +36,7 @@ IMAGE = "rljob.local/runtime:cpu"
 EMULATED_IMAGE = "rljob.local/runtime:ascend-emulated"
 BUILD = ROOT / "build" / "in-image"
 CPU = "500m"
-"""A pod that requests none gets a CPU only when no other pod wants it: seams took an hour instead of a quarter."""
+"""A pod that requests none gets a CPU only when no other pod wants it: seams made no progress beside e2e."""
 ENDED = ("Succeeded", "Failed")
 ENDED_SECONDS = 120.0
 TOOLS, WHEELS, JOBS = Path("tools"), Path("wheels"), Path("jobs")

@@ -155,7 +155,7 @@ FULL = (
     ),
     Stage(
         "load-unfit",
-        "load the images that do not fit into the node",
+        "load the images that the image check refuses into the node",
         (*CLUSTER, "image", "load", *UNFIT),
         90,
         lane="unfit",
@@ -221,7 +221,7 @@ FULL = (
         (*PYTEST, *BESIDE_EACH_OTHER, "-m", "e2e and not lifecycle and not training", "--durations=28", "tests/e2e"),
         360,
         after=("product", "load-unfit"),
-        # Three clusters of Ray that start beside it were given up by Ray on a slow machine, and so was its own.
+        # Beside seams, which start Ray too, a slow machine starts the heads of these jobs too late.
         after_end_of=("seams", "emulated"),
     ),
     Stage(
@@ -237,7 +237,7 @@ FULL = (
         "several jobs, Ascend topologies, and teams in queues, on virtual nodes with separate control planes",
         (*PYTEST, "-m", "integration", "--durations=8", *(f"--ignore={path}" for path in WITH_VOLCANO), "tests/scale"),
         810,
-        # Alone: beside jobs of lifecycle, on a slow machine, its operator loses its Lease.
+        # Not beside lifecycle: on a slow machine its API server then answers 504.
         after=("programs", "kueue"),
         after_end_of=("unit", "seams", "emulated", "lifecycle"),
     ),

@@ -15,8 +15,7 @@ from tests.cluster.shell import run, succeeds
 
 CGROUP_MOUNTS = Path("/sys/fs/cgroup")
 PODS_WEIGHT = 2
-"""With the weight of one process, beside the API server and tests, pods with dozens of processes started so slowly that
-Ray gave up."""
+"""In units of a process: pods have dozens of processes, and the API server, the kubelet and the tests one each."""
 POLICY_TABLE = "rljob-netpol"
 """The nftables table of what enforces NetworkPolicies."""
 
@@ -115,7 +114,7 @@ def ensure_cgroup(node: Node) -> None:
 
 
 def _weigh(group: Path) -> None:
-    """Give all pods together the weight of some processes of this machine; the kernel counts a group as one."""
+    """Give all pods together their weight beside other processes; the kernel counts a group as one."""
     for name, usual in (("cpu.shares", 1024), ("cpu.weight", 100)):
         if (group / name).exists():
             (group / name).write_text(str(usual * PODS_WEIGHT))

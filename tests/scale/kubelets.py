@@ -1,11 +1,10 @@
 """The kubelets of all nodes, in one process: pods are Ready as soon as they have a node, and go when they are deleted.
 
 `python -m tests.scale.kubelets URL PKI NETWORK`. Addresses are of NETWORK; pods on the host's network have 127.0.0.1.
-Pods of Jobs, such as initializers, succeed at once. The kubelet of a node with the label LOST
-does not end its pods.
+Pods of Jobs, such as initializers, succeed at once. The kubelet of a node with the label LOST does not end its pods.
 
-It is not KWOK, which decodes each change of a pod completely, in one worker: with 1,000 jobs of 10 pods it used more
-CPU than all that was measured, until the API server ended its watch.
+It is not KWOK, which decodes each change of a pod completely, in one worker: with 1,000 jobs of 10 pods it took more of
+two cores than either operator, until the API server ended its watch.
 """
 
 from __future__ import annotations
