@@ -42,6 +42,7 @@ EXCEPTIONS = (
     Unanswered(r"rljob_(tool_calls|judge_request\w+)\{", "the quickstart has no tools and no judge"),
     Unanswered(r"rljob_validation", "the quickstart runs no validation"),
     Unanswered(r"rljob_kl_loss", "the quickstart has no KL in its loss"),
+    Unanswered(r"rljob_record_seconds\{", "the quickstart records every step"),
     Unanswered(r"rljob_expert_load", "the quickstart's model has no experts"),
     Unanswered(r"rljob_core_binding", "the accelerator class cpu binds no CPUs"),
     Unanswered(r"job_queue_wait_seconds", "there is no queue on the local cluster"),
