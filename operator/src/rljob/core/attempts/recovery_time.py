@@ -78,9 +78,12 @@ def pod_stages(pod: Manifest, since: str) -> list[BegunStage]:
 
 
 def recovery_of(
-    attempts: Sequence[Attempt], stages: Sequence[BegunStage], first_step: str, step_seconds: float
+    attempts: Sequence[Attempt], stages: Sequence[BegunStage], first_step: str, step_seconds: float, made: int = 1
 ) -> list[RecoveryTime]:
-    """Return the seconds by cause before the first step of the last attempt; nothing if none before it had trained."""
+    """Return the seconds by cause before the first step of the last attempt; nothing if none before it had trained.
+
+    `made` is the number of steps that were made until then: a command may record only every tenth.
+    """
     trained = [index for index, entry in enumerate(attempts[:-1]) if entry.last_step_time is not None]
     if not trained:
         return []
@@ -95,7 +98,7 @@ def recovery_of(
         if cause is not None:
             seconds[cause] += _whole(last, until)
         last = until
-    repeated = max(before.last_step - attempts[-1].resumed_from_step - 1, 0)
+    repeated = max(before.last_step - attempts[-1].resumed_from_step - made, 0)
     seconds[RecoveryCause.REPEATED] = round(repeated * step_seconds)
     return [RecoveryTime(cause=cause, seconds=seconds[cause]) for cause in RecoveryCause if seconds[cause]]
 

@@ -98,8 +98,10 @@ def with_first_step(current: RLJobStatus, answer: Answer) -> RLJobStatus:
     moment = times.to_text(times.from_unix(max((answer.step_time or answer.observed_time) - further * pace, 0.0)))
     since = max(moment, start.since)
     if current.attempts:
-        found = recovery_of(current.attempts, start.stages, since, pace)
-        last = current.attempts[-1].model_copy(update={"recovery": found})
+        last = current.attempts[-1]
+        made = max((answer.first_step or 0) - last.resumed_from_step, 1)
+        found = recovery_of(current.attempts, start.stages, since, pace, made)
+        last = last.model_copy(update={"recovery": found})
         current = current.model_copy(update={"attempts": [*current.attempts[:-1], last]})
     return with_training(current, since)
 

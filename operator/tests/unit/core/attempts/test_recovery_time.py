@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import NOW, Json, at
+from builders import NOW, Json, answer, at
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob.api.status import Attempt
+from rljob.api.status import Attempt, RLJobStatus
 from rljob.api.under_way import BegunStage
 from rljob.core import times
 from rljob.core.attempts.recovery_time import BEFORE_THE_RUN, CAUSES, pod_stages, recovery_of
+from rljob.core.transitions.progress import with_first_step
+from rljob.core.transitions.start_stages import with_stage
 from rljob_runtime.contract import StartStage
 
 
@@ -75,6 +77,17 @@ def test_the_same_cluster_and_starts_that_failed_in_between() -> None:
         "Checks": 8,
         "Repeated": 22,
     }
+
+
+@pytest.mark.parametrize(("recorded", "repeated"), [(None, 27), (3, 27), (5, 21), (10, 6), (20, 0)])
+def test_steps_until_the_first_record_are_not_repeated_twice(recorded: int | None, repeated: int) -> None:
+    attempts = [attempt(1, **TRAINED, endTime=moment(6)), attempt(2, resumedFromStep=2)]
+    told = answer(
+        {"step": recorded or 5, "first_step": recorded, "median_step_seconds": 3.0, "step_time": at(9).timestamp()}
+    )
+    current = with_stage(RLJobStatus(attempts=attempts), "Submitting", moment(7))
+    found = {part.cause.value: part.seconds for part in with_first_step(current, told).attempts[-1].recovery}
+    assert found.get("Repeated", 0) == repeated
 
 
 def test_a_first_start_has_lost_nothing() -> None:
