@@ -139,15 +139,29 @@ def options(program: Path, words: Sequence[str]) -> frozenset[str]:
     plain = [word for word in words if not word.startswith("-")]
     shown = ""
     # The command may stand behind options with values, and consist of up to three words.
-    for start, count in itertools.product(range(len(plain)), (3, 2, 1)):
-        verbs = plain[start : start + count]
-        done = subprocess.run([program, *verbs, "--help"], capture_output=True, text=True, check=False, timeout=30)
-        if done.returncode == 0 and f"{program.name} {' '.join(verbs)}" in done.stdout:
-            shown = done.stdout
+    for start in range(len(plain)):
+        if shown := _longest_help(program, plain[start : start + 3]):
             break
     if program.name == "kubectl":
-        shown += subprocess.run([program, "options"], capture_output=True, text=True, check=True, timeout=30).stdout
+        shown += _printed(program, "options")
     return frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", shown))
+
+
+def _longest_help(program: Path, words: Sequence[str]) -> str:
+    """Return the help of the longest command at the start of the words; nothing if the first one is none."""
+    shown = ""
+    for count in range(1, len(words) + 1):
+        more = _printed(program, *words[:count], "--help")
+        if f"{program.name} {' '.join(words[:count])}" not in more:
+            break
+        shown = more
+    return shown
+
+
+@cache
+def _printed(program: Path, *words: str) -> str:
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=30)
+    return done.stdout if done.returncode == 0 else ""
 
 
 def unknown_options(program: Path, text: str) -> list[str]:
