@@ -187,8 +187,9 @@ class Deadlines(Model):
     """Seconds that all attempts together may take, each measured from its submission to its end. Unset, there is no
     bound."""
     progress_seconds: Count = 14400
-    """Seconds that may pass between two steps, but never less than three times the usual step. Before the first step,
-    at least startSeconds apply. Defaults to 14400; while a model of known size is loaded, to startSeconds and 10 s for
+    """Seconds that may pass between two steps, but never less than three times the usual step, or the usual time
+    between two records of a command that does not record every step. Before the first step, at least startSeconds
+    apply. Defaults to 14400; while a model of known size is loaded, to startSeconds and 10 s for
     each GB of its checkpoint, if that is less."""
 
 

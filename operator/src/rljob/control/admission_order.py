@@ -53,10 +53,12 @@ class Line:
 
     def may_take(self, lane: Lane, namespace: str) -> bool:
         """Report whether a job of a namespace may leave its lane."""
-        if lane is not Lane.TO_BEGIN:
-            return True
+        return lane is not Lane.TO_BEGIN or self.room_for(namespace) > 0
+
+    def room_for(self, namespace: str) -> int:
+        """Return how many jobs of a namespace may begin before KubeRay has looked at others."""
         since = times.to_text(self.clock.now() - timedelta(seconds=UNLOOKED_SECONDS))
-        return self.store.unlooked(namespace, since) < UNLOOKED_MAX
+        return UNLOOKED_MAX - self.store.unlooked(namespace, since)
 
     def place_of(self, job: Manifest) -> Callable[[], None]:
         """Return what lets a job wait for its turn in its present form, although it may be edited before the call."""

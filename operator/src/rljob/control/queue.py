@@ -107,6 +107,10 @@ class Waiting(Generic[Key]):
             del self._groups[group]
         return self._since.pop(key)
 
+    def of(self, group: str) -> int:
+        """Return how many keys of a group wait."""
+        return len(self._groups.get(group, ()))
+
     def __contains__(self, key: Key) -> bool:
         """Report whether a key waits."""
         return key in self._since
@@ -249,9 +253,9 @@ class KeyQueue(Generic[Key]):
             heapq.heappop(self._heap)
         return max(0.0, self._heap[0][0] - self._monotonic()) if self._heap else None
 
-    def waiting_in(self, lane: Lane) -> int:
-        """Return how many keys wait in a lane."""
-        return len(self._lanes[lane])
+    def waiting_in(self, lane: Lane, group: str | None = None) -> int:
+        """Return how many keys wait in a lane, all or those of one group."""
+        return len(self._lanes[lane]) if group is None else self._lanes[lane].of(group)
 
     def __len__(self) -> int:
         """Return how many keys wait for a worker, without delayed ones."""

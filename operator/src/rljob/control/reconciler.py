@@ -62,7 +62,8 @@ ROUNDS_IN_A_ROW = 20
 
 TOLD_FROM = 200
 """A job with as many in line before it gets a status that says so, at one more write: it waits for ten seconds or more,
-because 20 begin each second at the default rate of requests."""
+because 20 begin each second at the default rate of requests. So does one with more of its own namespace before it than
+may begin now."""
 
 log = Log(__name__)
 
@@ -285,9 +286,8 @@ class Reconciler:
         known = observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived
         parts = self.core.begins(*known)
         begins = await (self.large.take(job, parts) if self.large.includes(job) else self.turns.take(parts))
-        waits = self.queue.waiting_in(Lane.TO_BEGIN) >= TOLD_FROM or not self.line.may_take(
-            Lane.TO_BEGIN, key.namespace
-        )
+        before, own = (self.queue.waiting_in(Lane.TO_BEGIN, group) for group in (None, key.namespace))
+        waits = before >= TOLD_FROM or own >= self.line.room_for(key.namespace)
         plan = self.core.await_turn(*known) if begins and waits else None
         self.memories.of(job).rest(observed)
         if begins:
