@@ -228,7 +228,7 @@ async def test_a_waiting_job_whose_recipe_is_deleted_becomes_invalid_at_once(sce
 async def test_a_crowd_of_looks_leaves_the_loop_to_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rljob.control.turns.TURN_SECONDS", TURN)
     for number in range(CROWD):
-        # So few of each namespace that none is told that it waits, for which a worker would wait here.
+        # So few of each namespace that none gets a status about its turn, for which a worker would wait here.
         scene.come(f"job-{number}", namespace=f"team-{number % 4}")
     answered = asyncio.Event()
 
