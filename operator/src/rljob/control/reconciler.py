@@ -286,8 +286,8 @@ class Reconciler:
         known = observed, self.clock.now(), self.core.launcher, self.core.accelerators, derived
         parts = self.core.begins(*known)
         begins = await (self.large.take(job, parts) if self.large.includes(job) else self.turns.take(parts))
-        before, own = (self.queue.waiting_in(Lane.TO_BEGIN, group) for group in (None, key.namespace))
-        waits = before >= TOLD_FROM or own >= self.line.room_for(key.namespace)
+        own = self.queue.waiting_in(Lane.TO_BEGIN, key.namespace)
+        waits = own >= self.line.room_for(key.namespace) or self.queue.waiting_in(Lane.TO_BEGIN) >= TOLD_FROM
         plan = self.core.await_turn(*known) if begins and waits else None
         self.memories.of(job).rest(observed)
         if begins:
